@@ -1,0 +1,28 @@
+"""The one upward door: results reach their charts through a renderer looked up by name.
+
+``results`` lies below ``report`` and may not import it. A result's ``chart()`` calls
+:func:`chart_of`, which imports ``normscope.report`` only at that moment.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from normscope.errors import NormscopeError
+
+__all__ = ["chart_of"]
+
+
+def chart_of(result: object, **options: Any) -> Any:
+    """The Altair chart of a result, drawn by ``normscope.report``."""
+    try:
+        report = importlib.import_module("normscope.report")
+    except ModuleNotFoundError as error:
+        if error.name and error.name.startswith("normscope"):
+            raise
+        raise NormscopeError(
+            f"Drawing a chart needs the package {error.name!r}, which is not installed. "
+            "Install it with: pip install 'normscope[report]'"
+        ) from None
+    return report.chart(result, **options)

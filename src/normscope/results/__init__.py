@@ -1,0 +1,1 @@
+"""Frozen records: every answer of normscope, numpy and plain numbers only."""
