@@ -1,0 +1,40 @@
+"""Measurement: a model and data in, curvature out, without a trace on the model."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from normscope.measure.operators.base import LinearOperator, TensorOperator
+from normscope.measure.operators.blocks import layer_blocks
+from normscope.measure.operators.fisher import FisherOperator, fisher
+from normscope.measure.operators.hessian import HessianOperator, hessian
+from normscope.measure.operators.jacobian import JacobianOperator, jacobian
+from normscope.measure.risk import Risk
+
+# questions about operators, loaded when first asked
+_HOME = {
+    "gram_spectrum": "normscope.measure.gram",
+    "spectral_density": "normscope.measure.spectral",
+    "top_eigenvalues": "normscope.measure.spectral",
+    "trace": "normscope.measure.spectral",
+}
+
+__all__ = [
+    "FisherOperator",
+    "HessianOperator",
+    "JacobianOperator",
+    "LinearOperator",
+    "Risk",
+    "TensorOperator",
+    "fisher",
+    "hessian",
+    "jacobian",
+    "layer_blocks",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(importlib.import_module(_HOME[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,207 @@
+"""A model as a function of its selected parameters, everything else held fixed."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+from torch.utils.checkpoint import checkpoint
+
+from normscope.errors import MeasurementError
+from normscope.measure import _statistics as statistics
+from normscope.measure._batches import Batch, call_arguments, float_leaves
+from normscope.measure._loss import flat
+from normscope.measure._parameters import ParameterSet, computed_dtype
+from normscope.measure._session import patch_forward, reseed, session
+
+__all__ = ["ModelFunction"]
+
+
+class ModelFunction:
+    """Outputs as a function of the parameters, at a point copied from the model when made.
+
+    Calls are made inside ``with function.open():``. Every call sees the same random numbers, the
+    same buffers and its own copy of the inputs, so that the function is deterministic.
+
+    Attributes:
+        parameters: which parameters are variables, and their order.
+        values: the point: one tensor per selected parameter.
+        device: where the model lives.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        parameters: ParameterSet,
+        *,
+        statistics: str,
+        seed: int,
+        run: Callable[[nn.Module, Any], Any] | None = None,
+    ) -> None:
+        self.parameters = parameters
+        self._run = run or _call
+        self._model = model
+        self._statistics = statistics
+        self._seed = seed
+        held = {id(p): _copied(p) for p in model.parameters()}
+        named = dict(model.named_parameters())
+        self._sites = [
+            (module._parameters, name, id(p))
+            for module in model.modules()
+            for name, p in module._parameters.items()
+            if p is not None
+        ]
+        self._ids = [id(named[name]) for name in parameters.names]
+        self._held = {key: value for key, value in held.items() if key not in set(self._ids)}
+        self.values = [held[key] for key in self._ids]
+        self._buffers = [
+            (module._buffers, name, _copied(b))
+            for module in model.modules()
+            for name, b in module._buffers.items()
+            if b is not None
+        ]
+        self.device = self.values[0].device
+
+    def restricted(self, parameters: ParameterSet) -> ModelFunction:
+        """The same function at the same point, as a function of fewer parameters."""
+        other = object.__new__(ModelFunction)
+        other.__dict__.update(self.__dict__)
+        lookup = dict(
+            zip(self.parameters.names, zip(self._ids, self.values, strict=True), strict=True)
+        )
+        other.parameters = parameters
+        other._ids = [lookup[name][0] for name in parameters.names]
+        other.values = [lookup[name][1] for name in parameters.names]
+        rest = {key: value for key, value in lookup.values() if key not in set(other._ids)}
+        other._held = {**self._held, **rest}
+        return other
+
+    @contextlib.contextmanager
+    def open(self, *, checkpointed: bool = False) -> Iterator[None]:
+        """The span in which calls, and backward passes of checkpointed calls, are made."""
+        with session(self._model, seed=self._seed, device=self.device):
+            statistics.set_mode(self._model, self._statistics)
+            if checkpointed:
+                _checkpoint_blocks(self._model)
+            yield
+
+    def __call__(self, values: Sequence[Tensor], batch: Batch) -> Any:
+        """The outputs, any nested structure, as the model returns them."""
+        swapped = {**self._held, **dict(zip(self._ids, values, strict=True))}
+        for table, name, key in self._sites:
+            table[name] = swapped[key]  # type: ignore[assignment]
+        for holder, name, buffer in self._buffers:
+            holder[name] = buffer.clone()  # layers may write into their buffers
+        if batch.constants is not None:
+            statistics.freeze(self._model, batch.constants)
+        inputs = pytree.tree_map(self._fresh, batch.inputs)
+        reseed(self._seed, self.device)
+        return self._run(self._model, inputs)
+
+    def flat(self, values: Sequence[Tensor], batch: Batch) -> Tensor:
+        """The floating-point outputs as one vector, (n,)."""
+        return flat(self(values, batch))
+
+    def with_graph(self, batch: Batch) -> tuple[list[Tensor], Any]:
+        """Fresh leaves at the point, and the outputs as a graph over them."""
+        leaves = [value.detach().requires_grad_() for value in self.values]
+        with torch.enable_grad():
+            return leaves, self(leaves, batch)
+
+    def prepared(self, batch: Batch) -> Batch:
+        """``batch`` with the constants that ``statistics="frozen"`` needs."""
+        if self._statistics != "frozen" or not statistics.coupling_layers(self._model):
+            return batch
+        with self.open(), torch.no_grad():
+            constants = statistics.recording(self._model)
+            self(self.values, replace(batch, constants=None))
+        return replace(batch, constants=constants)
+
+    def targets(self, batch: Batch) -> Any:
+        """The targets where the model lives."""
+        return pytree.tree_map(self._fresh, batch.targets)
+
+    @property
+    def coupled(self) -> bool:
+        """Whether known layers tie the samples of a batch together."""
+        return self._statistics == "batch" and bool(statistics.coupling_layers(self._model))
+
+    def first_nonfinite(self, batch: Batch) -> str | None:
+        """Name and type of the first layer whose output is not finite, or None."""
+        found: list[str] = []
+        with self.open(), torch.no_grad():
+            for name, module in self._model.named_modules():
+                patch_forward(module, _watch(f"{type(module).__name__} {name!r}", found))
+            self(self.values, batch)
+        return found[0] if found else None
+
+    def check_finite(self, outputs: Tensor, batch: Batch) -> None:
+        """Refuse outputs that are not finite, with the layer where it began."""
+        if bool(outputs.isfinite().all()):
+            return
+        origin = self.first_nonfinite(batch) or "an operation outside the layers"
+        raise MeasurementError(
+            f"The outputs are not finite. The first layer with a non-finite output is {origin}. "
+            "Every curvature would be NaN. Look at its weights and inputs: a diverged run, a "
+            "logarithm or root of zero, or overflow in half precision are the usual causes."
+        )
+
+    def _fresh(self, leaf: Any) -> Any:
+        if not isinstance(leaf, Tensor):
+            return leaf
+        dtype = computed_dtype(leaf.dtype) if leaf.is_floating_point() else leaf.dtype
+        moved = leaf.to(self.device, dtype)
+        return moved.clone() if moved is leaf else moved  # in-place layers may write into it
+
+
+def _call(model: nn.Module, inputs: Any) -> Any:
+    args, kwargs = call_arguments(model, inputs)
+    return model(*args, **kwargs)
+
+
+def _copied(tensor: Tensor) -> Tensor:
+    dtype = computed_dtype(tensor.dtype) if tensor.is_floating_point() else tensor.dtype
+    copy = tensor.detach().to(dtype=dtype, copy=True)
+    return copy.contiguous()
+
+
+def _watch(label: str, found: list[str]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def make(forward: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(forward)
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            outputs = forward(*args, **kwargs)
+            if not all(bool(t.isfinite().all()) for t in float_leaves(outputs)):
+                found.append(label)
+            return outputs
+
+        return watched
+
+    return make
+
+
+def _checkpoint_blocks(model: nn.Module) -> None:
+    """Recompute the blocks of the outermost sequences in the backward pass."""
+    for block in _blocks(model):
+        patch_forward(block, _recomputed)
+
+
+def _recomputed(forward: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(forward)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        return checkpoint(forward, *args, use_reentrant=False, **kwargs)
+
+    return run
+
+
+def _blocks(module: nn.Module) -> list[nn.Module]:
+    """Children of the outermost ``Sequential`` or ``ModuleList`` on every path from the root."""
+    children = [child for child in module.children() if any(True for _ in child.parameters())]
+    if isinstance(module, nn.Sequential | nn.ModuleList | nn.ModuleDict):
+        return children
+    return [block for child in children for block in _blocks(child)]

@@ -1,0 +1,191 @@
+"""Losses: their value, their slope and curvature in the outputs, and their own scale."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from normscope.errors import InputError, MeasurementError
+from normscope.measure._batches import float_leaves
+from normscope.measure._roots import ColumnRoot, OutputRoot, sample_owner
+
+__all__ = ["CallableLoss", "Loss", "LossItself", "flat", "scalar", "shown_module"]
+
+
+class Loss(ABC):
+    """A scalar function of the outputs (any nested structure) and the targets.
+
+    Attributes:
+        description: the convention in words, its scale included.
+        convex: the Hessian in the outputs has no negative eigenvalue.
+        summed: the loss of a batch is the sum of its samples' losses, not their mean.
+        custom: nothing is known of its form, so that what is assumed of it must be tested.
+    """
+
+    description: str
+    convex: bool
+    summed: bool
+    custom = False
+
+    @abstractmethod
+    def value(self, outputs: Any, targets: Any) -> Tensor:
+        """The loss of one batch."""
+
+    @abstractmethod
+    def check(self, outputs: Any, targets: Any) -> None:
+        """Refuse outputs and targets that do not fit together (targets may be None)."""
+
+    @abstractmethod
+    def root(self, outputs: Any) -> OutputRoot | None:
+        """S with S S^T = E_y[slope slope^T], the Fisher matrix of the outputs; None if unknown."""
+
+    @abstractmethod
+    def sampled_root(self, outputs: Any, generator: np.random.Generator) -> OutputRoot:
+        """The same for one label per sample drawn from the model's own distribution."""
+
+    def share(self, outputs: Any) -> float:
+        """Factor c: the loss of a batch is c times the sum of its samples' losses."""
+        return 1.0 if self.summed else 1 / self.num_samples(outputs)
+
+    @torch.enable_grad()
+    def slope(self, outputs: Any, targets: Any) -> Tensor:
+        """Derivative of the loss in the outputs, flat, (n,)."""
+        leaves, value = _value_with_graph(self, outputs, targets)
+        if not value.requires_grad:
+            return torch.zeros_like(flat(outputs))
+        grads = torch.autograd.grad(value, leaves, materialize_grads=True)
+        return torch.cat([g.reshape(-1) for g in grads])
+
+    @torch.enable_grad()
+    def curvature(self, outputs: Any, targets: Any, vectors: Tensor) -> Tensor:
+        """Hessian of the loss in the outputs times vectors, (k, n) -> (k, n)."""
+        leaves, value = _value_with_graph(self, outputs, targets)
+        grads = torch.autograd.grad(value, leaves, create_graph=True, materialize_grads=True)
+        slope = torch.cat([g.reshape(-1) for g in grads])
+        if not slope.requires_grad:  # linear in the outputs
+            return torch.zeros_like(vectors)
+        rows = []
+        for vector in vectors:
+            second = torch.autograd.grad(
+                slope, leaves, vector, retain_graph=True, materialize_grads=True
+            )
+            rows.append(torch.cat([s.reshape(-1) for s in second]))
+        return torch.stack(rows)
+
+    def empirical_root(self, outputs: Any, targets: Any) -> OutputRoot:
+        """S whose columns are the slopes of the samples' own losses, times sqrt(c)."""
+        columns = self.slope(outputs, targets) / self.share(outputs) ** 0.5
+        return ColumnRoot(columns, self.owner(outputs))
+
+    def owner(self, outputs: Any) -> Tensor:
+        """Which sample each entry of the flat outputs belongs to, (n,)."""
+        leaves = float_leaves(outputs)
+        return sample_owner([leaf.shape for leaf in leaves], leaves[0].device)
+
+    def num_samples(self, outputs: Any) -> int:
+        """Number of samples in one batch of outputs: the length of the first axis."""
+        first = float_leaves(outputs)[0]
+        return first.shape[0] if first.ndim else 1
+
+
+class LossItself(Loss):
+    """For ``loss_fn(model, batch)``: the output is the loss, and nothing is known of its inside."""
+
+    description = "loss_fn(model, batch), its own scale"
+    convex = False
+    summed = False
+    custom = True
+
+    def value(self, outputs: Any, targets: Any) -> Tensor:
+        return scalar(outputs)
+
+    def check(self, outputs: Any, targets: Any) -> None:
+        scalar(outputs)
+
+    def root(self, outputs: Any) -> None:
+        return None
+
+    def sampled_root(self, outputs: Any, generator: np.random.Generator) -> OutputRoot:
+        raise InputError("A risk made by Risk.from_loss_fn has no outputs to draw labels from.")
+
+
+def flat(outputs: Any) -> Tensor:
+    """All floating-point outputs in one vector, (n,)."""
+    leaves = float_leaves(outputs)
+    return leaves[0].reshape(-1) if len(leaves) == 1 else torch.cat([t.reshape(-1) for t in leaves])
+
+
+def _value_with_graph(loss: Loss, outputs: Any, targets: Any) -> tuple[list[Tensor], Tensor]:
+    def leaf(t: Any) -> Any:
+        real = isinstance(t, Tensor) and t.is_floating_point()
+        return t.detach().clone().requires_grad_() if real else t
+
+    free = pytree.tree_map(leaf, outputs)
+    return float_leaves(free), loss.value(free, targets)
+
+
+class CallableLoss(Loss):
+    """Any differentiable ``loss(outputs, targets)``; curvature in the outputs by autodiff."""
+
+    custom = True
+
+    def __init__(self, function: Callable[[Any, Any], Tensor], description: str) -> None:
+        self._function = function
+        self.description = description
+        self.convex = isinstance(function, _CONVEX_MODULES)
+        self.summed = getattr(function, "reduction", "mean") == "sum"
+
+    def value(self, outputs: Any, targets: Any) -> Tensor:
+        return scalar(self._function(outputs, targets))
+
+    def check(self, outputs: Any, targets: Any) -> None:
+        pass  # the loss itself is the judge of what fits
+
+    def root(self, outputs: Any) -> None:
+        return None
+
+    def sampled_root(self, outputs: Any, generator: np.random.Generator) -> OutputRoot:
+        raise InputError(
+            f"kind='sampled' draws labels from the model's distribution, and {self.description} "
+            "names none. Use kind='true' (generalised Gauss-Newton) or 'empirical', or "
+            "loss='mse' or 'cross_entropy'."
+        )
+
+
+_CONVEX_MODULES = (
+    nn.MSELoss,
+    nn.CrossEntropyLoss,
+    nn.BCEWithLogitsLoss,
+    nn.NLLLoss,
+    nn.L1Loss,
+    nn.SmoothL1Loss,
+    nn.HuberLoss,
+    nn.SoftMarginLoss,
+    nn.MultiMarginLoss,
+    nn.MultiLabelSoftMarginLoss,
+    nn.KLDivLoss,
+)
+
+
+def scalar(value: Any) -> Tensor:
+    """The loss as a tensor without axes; anything but one number is refused."""
+    if not isinstance(value, Tensor) or value.numel() != 1:
+        found = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else repr(type(value))
+        raise MeasurementError(
+            f"The loss must be one number per batch. It returned {found}. Reduce it with .mean() "
+            "over the samples."
+        )
+    return value.reshape(())
+
+
+def shown_module(module: nn.Module) -> str:
+    """``MSELoss(reduction='mean')``."""
+    reduction = getattr(module, "reduction", None)
+    detail = f"reduction={reduction!r}" if reduction else ""
+    return f"{type(module).__name__}({detail})"

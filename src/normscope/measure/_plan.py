@@ -1,0 +1,176 @@
+"""Dividing the work under a byte budget: what is kept, what is cut, what is recomputed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from normscope.errors import MeasurementError
+from normscope.measure._batches import Batch, float_leaves
+from normscope.measure._functional import ModelFunction
+from normscope.measure._loss import Loss, flat
+from normscope.measure._memory import SavedBytes, readable_bytes
+
+__all__ = ["Piece", "forward_bytes", "pieces"]
+
+# Bytes of a saved pass in units of what autograd saves for one backward pass (measured on the
+# networks of benchmarks/products.py): the graph and the forward-mode tape, or the work of one
+# pass that is thrown away afterwards.
+KEPT = 4.0
+PASSING = 2.0
+PROBED = 4  # samples whose pass is measured; the rest is in proportion
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of the work that is done in one pass."""
+
+    batch: Batch
+    num_bytes: float
+    keep: bool = False
+    checkpointed: bool = False
+
+
+def pieces(
+    function: ModelFunction, batches: list[Batch], *, loss: Loss | None, budget: int
+) -> list[Piece]:
+    """The batches, cut where the samples are independent and checkpointed where they are not."""
+    parts = [part for batch in batches for part in _fitted(function, batch, loss, budget)]
+    working = PASSING * max(part.num_bytes for part in parts)
+    planned, used = [], working
+    for part in parts:
+        used += KEPT * part.num_bytes
+        planned.append(replace(part, keep=used <= budget and not part.checkpointed))
+    return planned
+
+
+def forward_bytes(function: ModelFunction, batch: Batch, *, checkpointed: bool = False) -> float:
+    """Bytes that the graph of one forward pass keeps, by measuring a few samples of it."""
+    size = batch.size
+    if size > PROBED:
+        try:
+            part = batch.part(0, PROBED)
+            return _measured(function, part, checkpointed) * size / PROBED
+        except Exception:
+            pass  # a model that cannot take a part: measure the whole
+    return _measured(function, batch, checkpointed)
+
+
+def _measured(function: ModelFunction, batch: Batch, checkpointed: bool) -> float:
+    with (
+        function.open(checkpointed=checkpointed),
+        SavedBytes(besides=function.values) as saved,
+    ):
+        outputs = function.with_graph(batch)
+    del outputs
+    return float(saved.total)
+
+
+def _fitted(function: ModelFunction, batch: Batch, loss: Loss | None, budget: int) -> list[Piece]:
+    batch = function.prepared(batch)
+    needed = forward_bytes(function, batch)
+    if PASSING * needed <= budget:
+        return [Piece(batch, needed)]
+    chunk = int(batch.size * budget / (PASSING * needed))
+    if chunk >= 1 and loss is not None and _separable(function, batch, loss, chunk):
+        return _cut(batch, loss, chunk, needed)
+    return [_checkpointed(function, batch, needed, budget)]
+
+
+def _cut(batch: Batch, loss: Loss, chunk: int, needed: float) -> list[Piece]:
+    parts = []
+    for start in range(0, batch.size, chunk):
+        part = batch.part(start, min(start + chunk, batch.size))
+        if loss.summed:
+            part = replace(part, weight=batch.weight)
+        parts.append(Piece(part, needed * part.size / batch.size))
+    return parts
+
+
+def _checkpointed(function: ModelFunction, batch: Batch, needed: float, budget: int) -> Piece:
+    lowest = needed
+    if batch.constants is None:  # frozen layers count their calls: nothing may run twice
+        lowest = forward_bytes(function, batch, checkpointed=True)
+    # One block at a time is recomputed; that it is no more than half of the rest is a guess
+    # on the safe side for networks of several blocks.
+    if PASSING * lowest <= budget:
+        return Piece(batch, lowest, checkpointed=lowest < needed)
+    raise MeasurementError(
+        f"A batch of {batch.size} samples that belong together needs about "
+        f"{readable_bytes(PASSING * lowest)} and the budget is {readable_bytes(budget)}. Samples "
+        "coupled by batch statistics cannot be cut without changing the function. Raise "
+        "memory=..., use a smaller batch, or statistics='running' or 'frozen'."
+    )
+
+
+def _separable(function: ModelFunction, batch: Batch, loss: Loss, chunk: int) -> bool:
+    """Whether cutting changes nothing: known coupling layers, then a numerical proof."""
+    half = max(1, min(chunk // 2, batch.size // 2, 8))
+    if function.coupled or batch.size < 2 * half:
+        return False
+    try:
+        return _parts_agree(function, batch.part(0, 2 * half), half) and _loss_is_sum(
+            function, batch, loss, chunk
+        )
+    except (RuntimeError, ValueError, IndexError):  # a part alone is no valid input
+        return False
+
+
+def _parts_agree(function: ModelFunction, batch: Batch, half: int) -> bool:
+    """Outputs and one J^T u of the whole equal those of its two halves."""
+    whole, gradient = _outputs_and_pull(function, batch)
+    parts = [
+        _outputs_and_pull(function, batch.part(0, half), 0),
+        _outputs_and_pull(function, batch.part(half, 2 * half), half),
+    ]
+    joined = [torch.cat([a, b]) for a, b in zip(parts[0][0], parts[1][0], strict=True)]
+    same = [a.shape == b.shape and _close(a, b) for a, b in zip(whole, joined, strict=True)]
+    return all(same) and _close(gradient, parts[0][1] + parts[1][1])
+
+
+def _outputs_and_pull(
+    function: ModelFunction, batch: Batch, offset: int = 0
+) -> tuple[list[Tensor], Tensor]:
+    with function.open():
+        leaves, outputs = function.with_graph(batch)
+        tensors = float_leaves(outputs)
+        # A fixed weight per entry and sample, so that no symmetry hides a coupling.
+        weights = [_waves(t, offset) for t in tensors]
+        grads = torch.autograd.grad(
+            [t for t in tensors if t.requires_grad],
+            leaves,
+            [w for t, w in zip(tensors, weights, strict=True) if t.requires_grad],
+            allow_unused=True,
+        )
+    joined = function.parameters.join(grads, like=function.values[0])
+    return [t.detach() for t in tensors], joined
+
+
+def _waves(tensor: Tensor, offset: int) -> Tensor:
+    row = tensor[0].numel() if tensor.ndim and len(tensor) else 1
+    index = torch.arange(tensor.numel(), device=tensor.device) + offset * row
+    return torch.sin(1.0 + 1.7 * index.to(tensor.dtype)).reshape(tensor.shape)
+
+
+def _loss_is_sum(function: ModelFunction, batch: Batch, loss: Loss, chunk: int) -> bool:
+    """Slopes of the loss of the parts, with their weights, equal those of the whole."""
+    if not loss.custom or batch.targets is None:
+        return True
+    parts = [piece.batch for piece in _cut(replace(batch, weight=1.0), loss, chunk, 0.0)]
+    slopes, outputs = [], []
+    with function.open(), torch.no_grad():
+        for part in parts:
+            outputs.append(function(function.values, part))
+    for part, out in zip(parts, outputs, strict=True):
+        slopes.append(part.weight * loss.slope(out, function.targets(part)))
+    if any(len(float_leaves(out)) != 1 for out in outputs):
+        return False  # several outputs interleave: not worth the trouble, done whole
+    whole = torch.cat([float_leaves(out)[0] for out in outputs])
+    return _close(loss.slope(whole, function.targets(batch)), torch.cat(slopes))
+
+
+def _close(a: Tensor, b: Tensor) -> bool:
+    tolerance = 100 * torch.finfo(a.dtype).eps ** 0.75
+    return bool((flat(a) - flat(b)).norm() <= tolerance * flat(a).norm() + 1e-30)

@@ -1,0 +1,161 @@
+"""Running a user's model without leaving a trace.
+
+Inside ``session`` a module may be switched, patched and run; afterwards its parameters, buffers,
+attributes, modes and hooks, and the global random generators, are what they were before, whether
+or not something was raised in between.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+__all__ = ["original_module", "patch_forward", "reseed", "session"]
+
+_CONTAINERS = (dict, list, set)
+
+
+def original_module(model: nn.Module) -> nn.Module:
+    """The module itself, without ``torch.compile`` or data-parallel wrappers."""
+    while True:
+        if isinstance(inner := getattr(model, "_orig_mod", None), nn.Module):
+            model = inner
+        elif isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
+            model = model.module
+        else:
+            return model
+
+
+@contextlib.contextmanager
+def session(model: nn.Module, *, seed: int, device: torch.device) -> Iterator[None]:
+    """A span in which ``model`` may be changed and run; everything is put back at its end.
+
+    Attention takes its mathematical path (the fused one has no second derivative), recurrent
+    layers leave the fused CPU kernel (which has no forward-mode derivative), compiled parts run
+    as written, and the random generators restart from ``seed``.
+    """
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_restored(model))
+        stack.enter_context(_random_state(device))
+        stack.enter_context(torch.inference_mode(False))
+        stack.enter_context(torch.autocast(device.type, enabled=False))
+        stack.enter_context(_differentiable_kernels(model))
+        reseed(seed, device)
+        yield
+
+
+def reseed(seed: int, device: torch.device) -> None:
+    """Restart every generator a forward pass may draw from (inside a session only)."""
+    torch.default_generator.manual_seed(seed)
+    if device.type != "cpu":
+        getattr(torch, device.type).manual_seed(seed)
+    np.random.seed(seed % 2**32)  # noqa: NPY002
+    random.seed(seed)
+
+
+def patch_forward(
+    module: nn.Module, make: Callable[[Callable[..., Any]], Callable[..., Any]]
+) -> None:
+    """Replace ``module.forward`` by ``make(forward)`` until the session ends."""
+    module.__dict__["forward"] = make(module.forward)
+
+
+@contextlib.contextmanager
+def _restored(model: nn.Module) -> Iterator[None]:
+    saved = [_ModuleState(module) for module in model.modules()]
+    try:
+        yield
+    finally:
+        for state in saved:
+            state.restore()
+
+
+class _ModuleState:
+    """What one module holds: attributes, the contents of its containers, loose tensors."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self._module = module
+        self._attributes = dict(module.__dict__)
+        self._contents = {
+            name: value.copy()
+            for name, value in self._attributes.items()
+            if isinstance(value, _CONTAINERS)
+        }
+        # Registered tensors are swapped for copies before a run; loose ones are not.
+        self._tensors = [
+            (value, value._version, value.detach().clone())
+            for value in self._attributes.values()
+            if isinstance(value, Tensor)
+        ]
+        self._generators = [
+            (value, value.get_state())
+            for value in self._attributes.values()
+            if isinstance(value, torch.Generator)
+        ]
+
+    def restore(self) -> None:
+        live = self._module.__dict__
+        for name in [name for name in live if name not in self._attributes]:
+            del live[name]
+        live.update(self._attributes)
+        for name, content in self._contents.items():
+            _refill(live[name], content)
+        for tensor, version, copy in self._tensors:
+            if tensor._version != version:
+                with torch.no_grad():
+                    tensor.copy_(copy)
+        for generator, state in self._generators:
+            generator.set_state(state)
+
+
+def _refill(container: Any, content: Any) -> None:
+    """Put ``content`` back into the same object: hook handles refer to it by identity."""
+    if isinstance(container, list):
+        container[:] = content
+    else:
+        container.clear()
+        container.update(content)
+
+
+@contextlib.contextmanager
+def _random_state(device: torch.device) -> Iterator[None]:
+    numpy_state, python_state = np.random.get_state(), random.getstate()  # noqa: NPY002
+    accelerated = device.type != "cpu"
+    devices = [device.index or 0] if accelerated else []
+    kind = device.type if accelerated else "cuda"
+    try:
+        with torch.random.fork_rng(devices=devices, device_type=kind):
+            yield
+    finally:
+        np.random.set_state(numpy_state)  # noqa: NPY002
+        random.setstate(python_state)
+
+
+@contextlib.contextmanager
+def _differentiable_kernels(model: nn.Module) -> Iterator[None]:
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    modules = list(model.modules())
+    fast_path = torch.backends.mha.get_fastpath_enabled()
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(sdpa_kernel(SDPBackend.MATH))
+        if any(isinstance(m, nn.RNNBase) for m in modules):
+            stack.enter_context(torch.backends.mkldnn.flags(enabled=False))
+        if any(_compiled(m) for m in modules):
+            stack.enter_context(torch.compiler.set_stance("force_eager"))
+        stack.callback(torch.backends.mha.set_fastpath_enabled, fast_path)
+        torch.backends.mha.set_fastpath_enabled(False)
+        for module in modules:
+            if isinstance(module, nn.Embedding | nn.EmbeddingBag):
+                module.sparse = False  # a sparse gradient cannot be differentiated again
+        yield
+
+
+def _compiled(module: nn.Module) -> bool:
+    return hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None

@@ -1,0 +1,109 @@
+"""What batch normalization does in a measurement: batch, running or frozen statistics.
+
+A layer of another library takes part if it has two methods: ``batch_statistics(x)``, a tuple of
+tensors computed from the batch, and ``normalize(x, *statistics)``, the layer's output given them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from normscope.errors import InputError
+from normscope.measure._session import patch_forward
+from normscope.registry import near_match
+
+__all__ = ["STATISTICS", "check_statistics", "coupling_layers", "freeze", "recording", "set_mode"]
+
+STATISTICS = {
+    "batch": "batch: train mode, each batch normalized by its own statistics, samples coupled",
+    "running": "running: evaluation mode, stored statistics, no dropout",
+    "frozen": "frozen: train mode, each batch's statistics held constant",
+}
+Constants = dict[str, list[tuple[Tensor, ...]]]
+
+
+def coupling_layers(model: nn.Module) -> dict[str, nn.Module]:
+    """The layers that normalize over the batch, by name."""
+    return {
+        name: module
+        for name, module in model.named_modules()
+        if isinstance(module, _BatchNorm) or hasattr(module, "batch_statistics")
+    }
+
+
+def check_statistics(model: nn.Module, statistics: str) -> None:
+    """Refuse an unknown name, and running statistics where a layer keeps none."""
+    if statistics not in STATISTICS:
+        raise InputError(
+            f"Unknown statistics {statistics!r}. {near_match(str(statistics), list(STATISTICS))}"
+        )
+    for name, layer in coupling_layers(model).items():
+        if statistics == "running" and getattr(layer, "running_mean", 0) is None:
+            raise InputError(
+                f"statistics='running' needs stored statistics, but {type(layer).__name__} "
+                f"{name!r} keeps none (track_running_stats=False). Use 'batch' or 'frozen'."
+            )
+
+
+def set_mode(model: nn.Module, statistics: str) -> None:
+    """Switch the model (inside a session); batch norm then writes no running statistics."""
+    model.train(statistics != "running")
+    for layer in coupling_layers(model).values():
+        if isinstance(layer, _BatchNorm) and statistics != "running":
+            layer.track_running_stats = False
+
+
+def recording(model: nn.Module) -> Constants:
+    """Note each layer's batch statistics during the next forward pass (inside a session)."""
+    found: Constants = {}
+    for name, layer in coupling_layers(model).items():
+        found[name] = []
+        patch_forward(layer, _recorder(layer, found[name]))
+    return found
+
+
+def freeze(model: nn.Module, constants: Constants) -> None:
+    """Let each layer use the noted statistics as constants in the next forward pass."""
+    for name, layer in coupling_layers(model).items():
+        patch_forward(layer, _frozen(layer, constants[name]))
+
+
+def _recorder(layer: nn.Module, calls: list[tuple[Tensor, ...]]) -> Callable[[Any], Any]:
+    def make(forward: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+        def noted(x: Tensor) -> Tensor:
+            with torch.no_grad():
+                calls.append(tuple(s.detach().clone() for s in _batch_statistics(layer, x)))
+            return forward(x)
+
+        return noted
+
+    return make
+
+
+def _frozen(layer: nn.Module, calls: list[tuple[Tensor, ...]]) -> Callable[[Any], Any]:
+    remaining = iter(calls)  # a layer used twice has two sets of statistics
+
+    def make(_: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+        return lambda x: _normalize(layer, x, *next(remaining))
+
+    return make
+
+
+def _batch_statistics(layer: Any, x: Tensor) -> tuple[Tensor, ...]:
+    if not isinstance(layer, _BatchNorm):
+        return tuple(layer.batch_statistics(x))
+    axes = [axis for axis in range(x.ndim) if axis != 1]
+    return x.mean(axes), x.var(axes, unbiased=False)
+
+
+def _normalize(layer: Any, x: Tensor, *statistics: Tensor) -> Tensor:
+    if not isinstance(layer, _BatchNorm):
+        return torch.as_tensor(layer.normalize(x, *statistics))
+    mean, variance = statistics
+    return functional.batch_norm(x, mean, variance, layer.weight, layer.bias, False, 0.0, layer.eps)

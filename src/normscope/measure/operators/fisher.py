@@ -1,0 +1,253 @@
+"""The Fisher matrix in its three kinds, and its dual (Gram) side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from normscope.errors import InputError
+from normscope.measure._functional import ModelFunction
+from normscope.measure._linearization import Linearization
+from normscope.measure._plan import Piece
+from normscope.measure._roots import OutputRoot
+from normscope.measure.operators.base import LinearOperator
+from normscope.measure.operators.blocks import sub_parameters
+from normscope.measure.operators.jacobian import described, require_outputs
+from normscope.measure.progress import progress
+from normscope.measure.risk import Risk, check_finite_vector
+from normscope.registry import Registry
+from normscope.seeds import checked_seed, numpy_generator
+
+__all__ = ["FisherDual", "FisherOperator", "fisher"]
+
+
+def fisher(
+    risk: Risk,
+    *,
+    kind: str = "true",
+    seed: int = 0,
+    layers: str | Sequence[str] | None = None,
+) -> FisherOperator:
+    r"""The Fisher matrix of the risk, (parameters, parameters), symmetric, positive semidefinite.
+
+    .. math:: F = \frac1B\sum_b J_b^\top S_b S_b^\top J_b
+
+    with J_b the Jacobian of the outputs of batch b (samples coupled where batch norm couples them)
+    and S S^T depending on ``kind``:
+
+    - ``"true"``: the exact expectation over the model's own labels. For ``"mse"`` this is
+      J^T J / T, for ``"cross_entropy"`` the Gauss-Newton matrix with diag(p) - p p^T; for other
+      losses the generalised Gauss-Newton matrix with the loss's Hessian in the outputs.
+    - ``"sampled"``: one label per sample drawn from the model; its mean over seeds is the true one.
+    - ``"empirical"``: second moment of the per-sample gradients with the data's own labels. With
+      batch statistics the gradient of one sample's loss keeps the coupling.
+
+    Args:
+        risk: what to measure.
+        kind: ``"true"``, ``"sampled"`` or ``"empirical"``.
+        seed: for the labels of ``"sampled"``.
+        layers: restrict to layers, names or globs of parameters: a diagonal block.
+
+    Example:
+        >>> from torch import nn
+        >>> model = nn.Linear(2, 1, bias=False)
+        >>> risk = Risk(model, torch.eye(2), loss="mse", statistics="batch")
+        >>> fisher(risk).to_dense()
+        tensor([[0.5000, 0.0000],
+                [0.0000, 0.5000]])
+    """
+    operator = FisherOperator(risk, risk.function(), kind=kind, seed=seed)
+    return operator if layers is None else operator.block(layers)
+
+
+@dataclass(frozen=True)
+class _Term:
+    """One piece of the sum: weight J^T S S^T J, or with a product in place of S S^T."""
+
+    jacobian: Linearization
+    weight: float
+    root: OutputRoot | None
+    curvature: Callable[[Tensor], Tensor]
+
+    def product(self, vectors: Tensor) -> Tensor:
+        pushed = self.jacobian.push(vectors)
+        return self.weight * self.jacobian.pull(self.curvature(pushed))
+
+
+class FisherOperator(LinearOperator):
+    """J^T S S^T J summed over batches; ``dual`` is the other side with the same spectrum."""
+
+    def __init__(self, risk: Risk, function: ModelFunction, *, kind: str, seed: int) -> None:
+        require_outputs(risk, "The Fisher matrix")
+        self._risk = risk
+        self._function = function
+        self._kind = kind
+        self._seed = checked_seed(seed)
+        make = _KINDS[kind]
+        generator = numpy_generator(self._seed, "labels of the sampled Fisher matrix")
+        self._terms = [
+            _term(risk, function, piece, make, generator) for piece in risk.pieces(function)
+        ]
+        self.parameters = function.parameters
+        super().__init__(
+            (self.parameters.total, self.parameters.total),
+            dtype=self.parameters.dtype,
+            device=function.device,
+            symmetric=True,
+            psd=risk.loss.convex or self._factored,
+            convention=described(risk, function, _description(risk, kind, self._seed)),
+        )
+
+    @property
+    def _factored(self) -> bool:
+        return all(term.root is not None for term in self._terms)
+
+    @property
+    def dual(self) -> FisherDual | None:
+        """S^T J J^T S, the same non-zero spectrum; None where S is unknown."""
+        return FisherDual(self, self._terms) if self._factored else None
+
+    def from_dual(self, vectors: Tensor) -> Tensor:
+        """J^T S u: from a stack of dual vectors to the parameters, not normalized."""
+        dual = self.dual
+        if dual is None:
+            raise InputError("This Fisher matrix has no dual side: its loss gives no square root.")
+        return dual.to_parameters(vectors)
+
+    def block(self, layers: str | Sequence[str]) -> FisherOperator:
+        """The diagonal block of some layers, at the same point and for the same labels."""
+        inner = self._function.restricted(sub_parameters(self._risk, self.parameters, layers))
+        return FisherOperator(self._risk, inner, kind=self._kind, seed=self._seed)
+
+    def close(self) -> None:
+        """Release the saved passes."""
+        for term in self._terms:
+            term.jacobian.close()
+
+    @torch.no_grad()
+    def _forward(self, vectors: Tensor) -> Tensor:
+        total = torch.zeros_like(vectors)
+        with progress("Fisher product", len(self._terms)) as tick:
+            for term in self._terms:
+                total += term.product(vectors)
+                tick()
+        total = self._risk.reduced(total)
+        check_finite_vector(total.sum(0), self.parameters, "The Fisher product")
+        return total
+
+
+class FisherDual(LinearOperator):
+    """S^T J J^T S on vectors of one number per output (or per sample), all batches stacked."""
+
+    def __init__(self, primal: FisherOperator, terms: list[_Term]) -> None:
+        self._terms = terms
+        self._parameters = primal.parameters
+        self._roots = [term.root for term in terms if term.root is not None]
+        size = sum(root.size for root in self._roots)
+        super().__init__(
+            (size, size),
+            dtype=primal.dtype,
+            device=primal.device,
+            symmetric=True,
+            psd=True,
+            convention={**primal.convention, "side": "dual (Gram) matrix"},
+        )
+
+    @torch.no_grad()
+    def to_parameters(self, vectors: Tensor) -> Tensor:
+        """J^T S u, (k, dual) -> (k, parameters)."""
+        total = vectors.new_zeros(len(vectors), self._parameters.total)
+        for term, root, part in zip(self._terms, self._roots, self._split(vectors), strict=True):
+            total += term.weight**0.5 * term.jacobian.pull(root.spread(part))
+        check_finite_vector(total.sum(0), self._parameters, "The product J^T S u")
+        return total
+
+    @torch.no_grad()
+    def _forward(self, vectors: Tensor) -> Tensor:
+        inner = self.to_parameters(vectors)
+        outer = [
+            term.weight**0.5 * root.gather(term.jacobian.push(inner))
+            for term, root in zip(self._terms, self._roots, strict=True)
+        ]
+        return torch.cat(outer, dim=1)
+
+    def _split(self, vectors: Tensor) -> Sequence[Tensor]:
+        return vectors.split_with_sizes([root.size for root in self._roots], dim=1)
+
+
+RootMaker = Callable[[Risk, Any, Any, np.random.Generator], OutputRoot | None]
+
+
+def _term(
+    risk: Risk,
+    function: ModelFunction,
+    piece: Piece,
+    make: RootMaker,
+    generator: np.random.Generator,
+) -> _Term:
+    jacobian = Linearization(
+        function,
+        piece.batch,
+        keep=piece.keep,
+        checkpointed=piece.checkpointed,
+        bytes_per_pass=piece.num_bytes,
+    )
+    outputs, targets = jacobian.outputs, function.targets(piece.batch)
+    risk.loss.check(outputs, targets)
+    root = make(risk, outputs, targets, generator)
+    if root is None:
+        _require_targets(targets, "this loss")
+        return _Term(
+            jacobian,
+            piece.batch.weight,
+            None,
+            lambda pushed: risk.loss.curvature(outputs, targets, pushed),
+        )
+    return _Term(
+        jacobian, piece.batch.weight, root, lambda pushed: root.spread(root.gather(pushed))
+    )
+
+
+def _true(
+    risk: Risk, outputs: Any, targets: Any, generator: np.random.Generator
+) -> OutputRoot | None:
+    return risk.loss.root(outputs)
+
+
+def _sampled(risk: Risk, outputs: Any, targets: Any, generator: np.random.Generator) -> OutputRoot:
+    return risk.loss.sampled_root(outputs, generator)
+
+
+def _empirical(
+    risk: Risk, outputs: Any, targets: Any, generator: np.random.Generator
+) -> OutputRoot:
+    _require_targets(targets, "kind='empirical'")
+    return risk.loss.empirical_root(outputs, targets)
+
+
+def _require_targets(targets: Any, what: str) -> None:
+    if targets is None:
+        raise InputError(
+            f"The Fisher matrix of {what} needs targets, and the risk has none. Pass targets, or "
+            "use kind='true' with loss='mse' or 'cross_entropy'."
+        )
+
+
+_KINDS: Registry[RootMaker] = Registry("kind of Fisher matrix")
+_KINDS.add("true", _true)
+_KINDS.add("sampled", _sampled)
+_KINDS.add("empirical", _empirical)
+
+
+def _description(risk: Risk, kind: str, seed: int) -> str:
+    if kind == "true":
+        gauss = "" if not risk.loss.custom else " (generalised Gauss-Newton)"
+        return f"true Fisher matrix{gauss}"
+    if kind == "sampled":
+        return f"sampled Fisher matrix, one label per sample, seed {seed}"
+    return "empirical Fisher matrix: second moment of per-sample gradients"

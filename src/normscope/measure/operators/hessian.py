@@ -1,0 +1,146 @@
+"""The Hessian of the risk."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from normscope.measure._functional import ModelFunction
+from normscope.measure._linearization import VECTORIZED_BYTES, in_groups
+from normscope.measure._plan import Piece
+from normscope.measure.operators.base import LinearOperator
+from normscope.measure.operators.blocks import sub_parameters
+from normscope.measure.operators.jacobian import described
+from normscope.measure.progress import progress
+from normscope.measure.risk import Risk, check_finite_vector
+
+__all__ = ["HessianOperator", "hessian"]
+
+
+def hessian(risk: Risk, *, layers: str | Sequence[str] | None = None) -> HessianOperator:
+    r"""The matrix of second derivatives of the risk, symmetric and in general indefinite.
+
+    .. math:: H = \frac1B\sum_b \nabla^2_\theta\, \ell(f_\theta(x_b), y_b)
+
+    Computed by differentiating the gradient backwards once more: of the compositions that torch
+    offers this one is right through every normalization layer.
+
+    Args:
+        risk: what to measure; it needs targets.
+        layers: restrict to layers, names or globs of parameters: a diagonal block.
+
+    Example:
+        >>> from torch import nn
+        >>> model = nn.Linear(2, 1, bias=False)
+        >>> risk = Risk(model, torch.eye(2), torch.ones(2, 1), loss="mse", statistics="batch")
+        >>> hessian(risk).to_dense()
+        tensor([[0.5000, 0.0000],
+                [0.0000, 0.5000]])
+    """
+    operator = HessianOperator(risk, risk.function())
+    return operator if layers is None else operator.block(layers)
+
+
+class HessianOperator(LinearOperator):
+    """Products by double backward, through a saved graph where the memory budget allows it."""
+
+    def __init__(self, risk: Risk, function: ModelFunction) -> None:
+        self._risk = risk
+        self._function = function
+        self._terms = [_Term(risk, function, piece) for piece in risk.pieces(function)]
+        self.parameters = function.parameters
+        super().__init__(
+            (self.parameters.total, self.parameters.total),
+            dtype=self.parameters.dtype,
+            device=function.device,
+            symmetric=True,
+            convention=described(risk, function, "Hessian of the loss"),
+        )
+
+    def block(self, layers: str | Sequence[str]) -> HessianOperator:
+        """The diagonal block of some layers, at the same point."""
+        return HessianOperator(
+            self._risk,
+            self._function.restricted(sub_parameters(self._risk, self.parameters, layers)),
+        )
+
+    def close(self) -> None:
+        """Release the saved graphs."""
+        for term in self._terms:
+            term.close()
+
+    @torch.no_grad()
+    def _forward(self, vectors: Tensor) -> Tensor:
+        total = torch.zeros_like(vectors)
+        with progress("Hessian product", len(self._terms)) as tick:
+            for term in self._terms:
+                total += term.product(vectors)
+                tick()
+        total = self._risk.reduced(total)
+        check_finite_vector(total.sum(0), self.parameters, "The Hessian product")
+        return total
+
+
+class _Term:
+    """The Hessian of the loss of one piece, times its weight."""
+
+    def __init__(self, risk: Risk, function: ModelFunction, piece: Piece) -> None:
+        self._risk = risk
+        self._function = function
+        self._piece = piece
+        self._group = max(1, int(VECTORIZED_BYTES // max(2 * piece.num_bytes, 1.0)))
+        self._graph: tuple[list[Tensor], list[Tensor | None]] | None = None
+        if piece.keep:
+            with function.open():
+                self._graph = self._gradient_graph()
+
+    def product(self, vectors: Tensor) -> Tensor:
+        if self._graph is not None:
+            out = self._through(self._graph, vectors)
+        else:
+            with self._function.open(checkpointed=self._piece.checkpointed):
+                out = self._through(self._gradient_graph(), vectors)
+        return self._piece.batch.weight * out
+
+    def close(self) -> None:
+        self._graph = None
+
+    def _gradient_graph(self) -> tuple[list[Tensor], list[Tensor | None]]:
+        function, batch = self._function, self._piece.batch
+        leaves, outputs = function.with_graph(batch)
+        with torch.enable_grad():
+            loss = self._risk.loss_of(function, outputs, batch)
+        function.check_finite(loss, batch)
+        grads = torch.autograd.grad(loss, leaves, create_graph=True, allow_unused=True)
+        return leaves, list(grads)
+
+    def _through(self, graph: tuple[list[Tensor], list[Tensor | None]], vectors: Tensor) -> Tensor:
+        leaves, grads = graph
+        parameters = self._function.parameters
+        found = [(i, g) for i, g in enumerate(grads) if g is not None and g.requires_grad]
+        used, heads = [i for i, _ in found], [g for _, g in found]
+        if not heads:  # the loss is linear in these parameters
+            return torch.zeros_like(vectors)
+
+        def one(vector: Tensor) -> Tensor:
+            pieces = parameters.split(vector)
+            second = torch.autograd.grad(
+                heads, leaves, [pieces[i] for i in used], retain_graph=True, allow_unused=True
+            )
+            return parameters.join(second, like=vector)
+
+        def group(stack: Tensor) -> Tensor:
+            pieces = parameters.split_stacks(stack)
+            second = torch.autograd.grad(
+                heads,
+                leaves,
+                [pieces[i] for i in used],
+                retain_graph=True,
+                allow_unused=True,
+                is_grads_batched=True,
+            )
+            return parameters.join_stacks(second, like=stack)
+
+        return in_groups(group, one, vectors, 1 if self._piece.checkpointed else self._group)

@@ -1,0 +1,107 @@
+"""The Jacobian of the outputs in the parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from normscope.errors import InputError
+from normscope.measure._functional import ModelFunction
+from normscope.measure._linearization import Linearization
+from normscope.measure.operators.base import LinearOperator
+from normscope.measure.operators.blocks import sub_parameters
+from normscope.measure.risk import Risk, check_finite_vector
+
+__all__ = ["JacobianOperator", "jacobian"]
+
+
+def jacobian(risk: Risk, *, layers: str | Sequence[str] | None = None) -> JacobianOperator:
+    r"""J = df/dtheta of all outputs of all batches, (outputs, parameters), without any scale.
+
+    Rows are the outputs of batch 1, batch 2, ..., each flattened (samples first); columns are the
+    parameters in the order of ``named_parameters()``.
+
+    Args:
+        risk: what to measure.
+        layers: restrict the columns to layers, names or globs of parameters.
+
+    Example:
+        >>> from torch import nn
+        >>> model = nn.Linear(2, 1, bias=False)
+        >>> risk = Risk(model, torch.tensor([[1.0, 2.0]]), loss="mse", statistics="batch")
+        >>> jacobian(risk).to_dense()
+        tensor([[1., 2.]])
+    """
+    operator = JacobianOperator(risk, risk.function())
+    return operator if layers is None else operator.block(layers)
+
+
+class JacobianOperator(LinearOperator):
+    """J by forward mode, J^T by reverse mode, batch by batch."""
+
+    def __init__(self, risk: Risk, function: ModelFunction) -> None:
+        require_outputs(risk, "The Jacobian")
+        self._risk = risk
+        self._function = function
+        self._parts = [
+            Linearization(
+                function,
+                piece.batch,
+                keep=piece.keep,
+                checkpointed=piece.checkpointed,
+                bytes_per_pass=piece.num_bytes,
+            )
+            for piece in risk.pieces(function)
+        ]
+        self.parameters = function.parameters
+        super().__init__(
+            (sum(part.size for part in self._parts), self.parameters.total),
+            dtype=self.parameters.dtype,
+            device=function.device,
+            convention=described(risk, function, "Jacobian of the outputs, unscaled"),
+        )
+
+    def block(self, layers: str | Sequence[str]) -> JacobianOperator:
+        """The columns of some layers, at the same point."""
+        return JacobianOperator(
+            self._risk,
+            self._function.restricted(sub_parameters(self._risk, self.parameters, layers)),
+        )
+
+    def close(self) -> None:
+        """Release the saved passes."""
+        for part in self._parts:
+            part.close()
+
+    @torch.no_grad()
+    def _forward(self, vectors: Tensor) -> Tensor:
+        return torch.cat([part.push(vectors) for part in self._parts], dim=1)
+
+    @torch.no_grad()
+    def _adjoint(self, vectors: Tensor) -> Tensor:
+        stacks = vectors.split_with_sizes([part.size for part in self._parts], dim=1)
+        total = vectors.new_zeros(len(vectors), self.parameters.total)
+        for part, stack in zip(self._parts, stacks, strict=True):
+            total += part.pull(stack)
+        check_finite_vector(total.sum(0), self.parameters, "The product with J^T")
+        return total
+
+
+def require_outputs(risk: Risk, what: str) -> None:
+    """Refuse a risk that was made from a loss alone."""
+    if not risk.has_outputs:
+        raise InputError(
+            f"{what} needs the outputs of the model, and Risk.from_loss_fn hides them inside "
+            "loss_fn. Use Risk or Risk.from_batches with loss=..., or ask for hessian(risk)."
+        )
+
+
+def described(risk: Risk, function: ModelFunction, matrix: str) -> dict[str, str]:
+    """The convention of an operator: the risk's, its own parameter set and the matrix."""
+    return {
+        "matrix": matrix,
+        **risk.convention,
+        "parameters": function.parameters.description,
+    }

@@ -1,0 +1,401 @@
+"""`Risk`: the model, the loss, the parameters and the data whose curvature is measured."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from normscope.errors import InputError, MeasurementError, NormscopeError
+from normscope.measure._batches import Batch, materialized
+from normscope.measure._functional import ModelFunction
+from normscope.measure._loss import Loss, LossItself, flat
+from normscope.measure._losses import as_loss
+from normscope.measure._memory import budget_bytes
+from normscope.measure._parameters import ParameterSet, computed_dtype, select_parameters
+from normscope.measure._plan import Piece, pieces
+from normscope.measure._session import original_module
+from normscope.measure._statistics import STATISTICS, check_statistics, coupling_layers
+from normscope.seeds import checked_seed
+
+__all__ = ["Risk"]
+
+PROOF_SAMPLES = 32  # randomness shows on a few samples; the whole batch would cost two gradients
+LossLike = str | nn.Module | Callable[[Any, Any], Tensor]
+
+
+class Risk:
+    r"""The mean over batches of the loss of a model, as a function of its parameters.
+
+    .. math:: L(\theta) = \frac1B \sum_{b=1}^B \ell\bigl(f_\theta(x_b), y_b\bigr)
+
+    Batch norm couples the samples of one batch, never of two: a batch is what one training step
+    sees. Batches count equally, whatever their size.
+
+    The data is copied when the risk is made. The parameters are read when an operator or a value
+    is asked for, so that one risk serves a model in training; an operator keeps the point it was
+    made at. The model is left as it was, bit by bit: parameters, buffers, gradients, mode, hooks,
+    and the global random generators too.
+
+    Args:
+        model: any module; a compiled or data-parallel one is measured without its wrapper.
+            Half precision is computed in float32.
+        inputs: what the model takes: a tensor, a tuple (several arguments), a dict (keywords).
+        targets: what the loss compares with; None is enough for the Jacobian and the true Fisher
+            matrix of the named losses.
+        loss: ``"mse"`` (half the squared error summed over outputs, mean over samples),
+            ``"cross_entropy"`` (softmax, mean over samples), a torch loss module (its own scale:
+            ``nn.MSELoss`` is 2/C times ``"mse"``) or a function ``loss(outputs, targets)``.
+        statistics: what batch norm does. ``"batch"``: train mode, each batch normalized by its
+            own statistics, exactly. ``"running"``: evaluation mode. ``"frozen"``: train mode with
+            the batch's statistics held constant. Dropout acts in train mode, with a fixed mask.
+        parameters: None (all trainable), ``"weights"`` (weight matrices and kernels only, as in
+            the theory), or names, globs, layers, kinds (``"weight"``, ``"bias"``, ``"norm"``).
+        seed: draws dropout masks and other randomness of the model, the same in every pass.
+        memory: budget such as ``"2GB"``; None is half of what is free.
+
+    Example:
+        >>> _ = torch.manual_seed(0)
+        >>> risk = Risk(nn.Linear(3, 2), torch.ones(4, 3), loss="mse", statistics="batch")
+        >>> risk.num_parameters, risk.convention["samples"]
+        (8, '4 in 1 batch')
+    """
+
+    @torch.inference_mode(False)
+    def __init__(
+        self,
+        model: nn.Module,
+        inputs: Any,
+        targets: Any = None,
+        *,
+        loss: LossLike,
+        statistics: str,
+        parameters: str | Sequence[str] | None = None,
+        seed: int = 0,
+        memory: str | int | None = None,
+    ) -> None:
+        self._setup(
+            model,
+            loss=as_loss(loss),
+            run=None,
+            statistics=statistics,
+            parameters=parameters,
+            seed=seed,
+            memory=memory,
+        )
+        self.batches: list[Batch] = materialized([(inputs, targets)], split=True)
+        self._prove()
+
+    @classmethod
+    @torch.inference_mode(False)
+    def from_batches(
+        cls,
+        model: nn.Module,
+        batches: Iterable[Any],
+        *,
+        loss: LossLike,
+        statistics: str,
+        parameters: str | Sequence[str] | None = None,
+        seed: int = 0,
+        memory: str | int | None = None,
+    ) -> Risk:
+        """The risk of several batches, each ``(inputs, targets)`` or ``inputs``; all are kept."""
+        risk = cls.__new__(cls)
+        risk._setup(
+            model,
+            loss=as_loss(loss),
+            run=None,
+            statistics=statistics,
+            parameters=parameters,
+            seed=seed,
+            memory=memory,
+        )
+        risk.batches = materialized(batches, split=True)
+        risk._prove()
+        return risk
+
+    @classmethod
+    @torch.inference_mode(False)
+    def from_loss_fn(
+        cls,
+        model: nn.Module,
+        batches: Iterable[Any],
+        loss_fn: Callable[[nn.Module, Any], Tensor],
+        *,
+        statistics: str,
+        parameters: str | Sequence[str] | None = None,
+        seed: int = 0,
+        memory: str | int | None = None,
+    ) -> Risk:
+        """The risk given by ``loss_fn(model, batch)``, for the Hessian only.
+
+        The outputs are hidden inside ``loss_fn``, so Jacobian and Fisher matrix are not defined.
+        """
+        if not callable(loss_fn):
+            raise InputError(f"loss_fn must be a function loss_fn(model, batch). Got {loss_fn!r}.")
+        risk = cls.__new__(cls)
+        risk._setup(
+            model,
+            loss=LossItself(),
+            run=loss_fn,
+            statistics=statistics,
+            parameters=parameters,
+            seed=seed,
+            memory=memory,
+        )
+        risk.batches = materialized(batches, split=False)
+        risk._prove()
+        return risk
+
+    def _setup(
+        self,
+        model: nn.Module,
+        *,
+        loss: Loss,
+        run: Callable[[nn.Module, Any], Any] | None,
+        statistics: str,
+        parameters: str | Sequence[str] | None,
+        seed: int,
+        memory: str | int | None,
+    ) -> None:
+        _check_model(model)
+        self.model = original_module(model)
+        self.loss = loss
+        self.statistics = statistics
+        self.seed = checked_seed(seed)
+        self.parameters: ParameterSet = select_parameters(self.model, parameters)
+        self._run = run
+        check_statistics(self.model, statistics)
+        self.budget = budget_bytes(memory, self.device)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model lives."""
+        return next(self.model.parameters()).device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of flat parameter vectors."""
+        return self.parameters.dtype
+
+    @property
+    def num_parameters(self) -> int:
+        """Length of the flat parameter vector."""
+        return self.parameters.total
+
+    @property
+    def num_samples(self) -> int:
+        """Number of samples in all batches."""
+        return sum(batch.size for batch in self.batches)
+
+    @property
+    def has_outputs(self) -> bool:
+        """False for ``from_loss_fn``: outputs, and all that needs them, are unknown."""
+        return self._run is None
+
+    @property
+    def convention(self) -> dict[str, str]:
+        """What is measured and how, in words; every operator and result carries it."""
+        count = len(self.batches)
+        batches = "1 batch" if count == 1 else f"{count} batches, mean over batches"
+        half = {p.dtype for p in self.model.parameters() if computed_dtype(p.dtype) != p.dtype}
+        kept = f" (the model is in {_name(half.pop())})" if half else ""
+        return {
+            "loss": self.loss.description,
+            "parameters": self.parameters.description,
+            "statistics": STATISTICS[self.statistics],
+            "samples": f"{self.num_samples} in {batches}",
+            "precision": _name(self.dtype) + kept,
+            "seed": str(self.seed),
+        }
+
+    def function(self) -> ModelFunction:
+        """The outputs as a function of the parameters, at the model's present point."""
+        function = ModelFunction(
+            self.model,
+            self.parameters,
+            statistics=self.statistics,
+            seed=self.seed,
+            run=self._run,
+        )
+        _check_parameters(function)
+        return function
+
+    def pieces(self, function: ModelFunction) -> list[Piece]:
+        """The batches, divided so that one pass stays within the memory budget."""
+        loss = self.loss if self.has_outputs else None
+        return pieces(function, self.batches, loss=loss, budget=self.budget)
+
+    def reduced(self, total: Tensor) -> Tensor:
+        """The sum over all processes of one process's sum over its batches (here: one process)."""
+        return total
+
+    def value(self) -> float:
+        """The loss, mean over batches."""
+        function = self.function()
+        total = torch.zeros((), dtype=torch.float64)
+        for piece in self.pieces(function):
+            with function.open(), torch.no_grad():
+                outputs = function(function.values, piece.batch)
+            total += (
+                piece.batch.weight * self.loss_of(function, outputs, piece.batch).cpu().double()
+            )
+        return float(self.reduced(total))
+
+    def gradient(self) -> Tensor:
+        """The gradient of the loss as one flat vector, (parameters,)."""
+        function = self.function()
+        total = torch.zeros(self.num_parameters, dtype=self.dtype, device=self.device)
+        for piece in self.pieces(function):
+            with function.open(checkpointed=piece.checkpointed):
+                _, gradient = self._loss_and_gradient(function, piece.batch)
+            total += piece.batch.weight * gradient
+        return self.reduced(total)
+
+    def loss_of(self, function: ModelFunction, outputs: Any, batch: Batch) -> Tensor:
+        """The loss of given outputs of one batch; refuses what does not fit."""
+        if self.has_outputs and batch.targets is None:
+            raise InputError(
+                "This needs the loss itself, and the risk has no targets. Pass targets; without "
+                "them only the Jacobian and the true or sampled Fisher matrix are defined."
+            )
+        targets = function.targets(batch)
+        self.loss.check(outputs, targets)
+        return self.loss.value(outputs, targets)
+
+    def _loss_and_gradient(self, function: ModelFunction, batch: Batch) -> tuple[Tensor, Tensor]:
+        leaves, outputs = function.with_graph(batch)
+        with torch.enable_grad():
+            loss = self._probed_loss(function, outputs, batch)
+        if not loss.requires_grad:
+            raise MeasurementError(
+                f"The loss does not depend on the parameters ({self.parameters.description}): its "
+                "derivative is zero everywhere. Is the output detached, or are the selected layers "
+                "unused?"
+            )
+        grads = torch.autograd.grad(loss, leaves, allow_unused=True)
+        return loss.detach(), function.parameters.join(grads, like=function.values[0])
+
+    def _probed_loss(self, function: ModelFunction, outputs: Any, batch: Batch) -> Tensor:
+        if self.has_outputs and batch.targets is None:  # any loss will do to test the model
+            self.loss.check(outputs, None)
+            return 0.5 * flat(outputs).square().sum()
+        return self.loss_of(function, outputs, batch)
+
+    def _prove(self) -> None:
+        """Run loss and gradient twice on some samples: finite, connected and reproducible."""
+        self._refuse_single_samples()
+        function = self.function()
+        batch = self._proof_batch(function)
+        try:
+            with function.open():
+                first = self._loss_and_gradient(function, batch)
+            with function.open():
+                second = self._loss_and_gradient(function, batch)
+        except NormscopeError:
+            raise
+        except Exception as error:
+            raise MeasurementError(
+                f"The model and its loss cannot be run on the first batch: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+        self._judge(function, batch, first, second)
+
+    def _proof_batch(self, function: ModelFunction) -> Batch:
+        batch = replace(self.batches[0], constants=None)
+        if batch.size > PROOF_SAMPLES and self.has_outputs:
+            part = batch.part(0, PROOF_SAMPLES)
+            try:
+                with function.open(), torch.no_grad(), warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    self._probed_loss(function, function(function.values, part), part)
+                return part
+            except Exception:
+                pass  # only whole batches fit this model
+        return batch
+
+    def _judge(
+        self,
+        function: ModelFunction,
+        batch: Batch,
+        first: tuple[Tensor, Tensor],
+        second: tuple[Tensor, Tensor],
+    ) -> None:
+        (loss, gradient), (loss2, gradient2) = first, second
+        if not bool(loss.isfinite()):
+            with function.open(), torch.no_grad():
+                outputs = function(function.values, batch)
+            function.check_finite(flat(outputs), batch)
+            raise MeasurementError(
+                f"The loss is {float(loss)} although the outputs are finite: look at the loss "
+                "function and the targets (a logarithm of zero, an overflow of exp)."
+            )
+        check_finite_vector(gradient, function.parameters, "The gradient of the loss")
+        tolerance = torch.finfo(gradient.dtype).eps ** 0.75
+        gap = max(_relative(loss, loss2), _relative(gradient, gradient2))
+        if gap > tolerance:
+            raise MeasurementError(
+                f"Two passes over the same batch differ (relative {gap:.1e}), although the random "
+                "generators of torch, numpy and Python restart from the same seed. The model must "
+                "keep a state or draw numbers elsewhere; curvature of a changing function is not "
+                "defined. Make that part deterministic for the measurement."
+            )
+
+    def _refuse_single_samples(self) -> None:
+        layers = coupling_layers(self.model)
+        if self.statistics == "running" or not layers or not self.has_outputs:
+            return
+        for index, batch in enumerate(self.batches):
+            if batch.size == 1:
+                name, layer = next(iter(layers.items()))
+                raise InputError(
+                    f"Batch {index} has one sample, and {type(layer).__name__} {name!r} would "
+                    f"normalize it by its own mean and variance under statistics="
+                    f"{self.statistics!r}. Use larger batches, or statistics='running'."
+                )
+
+
+def check_finite_vector(vector: Tensor, parameters: ParameterSet, what: str) -> None:
+    """Refuse a parameter vector that is not finite, naming the parameter next to the outputs."""
+    bad = ~vector.isfinite()
+    if bool(bad.any()):
+        last = int(bad.nonzero()[-1])
+        raise MeasurementError(
+            f"{what} is not finite. Going backwards from the outputs it begins at parameter "
+            f"{parameters.where(last)!r} ({int(bad.sum())} of {vector.numel()} numbers). A root or "
+            "logarithm at zero, or overflow, are the usual causes."
+        )
+
+
+def _check_model(model: nn.Module) -> None:
+    if not isinstance(model, nn.Module):
+        raise InputError(f"model must be a torch.nn.Module. Got {type(model).__name__} instead.")
+    if isinstance(model, torch.jit.ScriptModule):
+        raise InputError(
+            "A scripted module cannot be measured: its parameters cannot be exchanged. Pass the "
+            "original nn.Module."
+        )
+
+
+def _check_parameters(function: ModelFunction) -> None:
+    for name, value in zip(function.parameters.names, function.values, strict=True):
+        if not bool(value.isfinite().all()):
+            count = int((~value.isfinite()).sum())
+            raise MeasurementError(
+                f"Parameter {name!r} is not finite ({count} of {value.numel()} numbers are NaN or "
+                "infinite). Training has diverged, or a wrong checkpoint was loaded: measure an "
+                "earlier one."
+            )
+
+
+def _relative(a: Tensor, b: Tensor) -> float:
+    scale = float(torch.maximum(a.norm(), b.norm()))
+    return float((a - b).norm()) / scale if scale > 0 else 0.0
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
