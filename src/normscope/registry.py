@@ -31,7 +31,7 @@ class Registry(Generic[T]):
         """Register ``entry`` under ``name``; an existing name is kept unless ``replace``."""
         if name in self._entries and not replace:
             raise InputError(
-                f"The {self.kind} name {name!r} is taken. Choose another name, or pass replace=True."
+                f"The {self.kind} name {name!r} is taken. Choose another, or pass replace=True."
             )
         self._entries[name] = entry
         return entry

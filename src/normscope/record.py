@@ -1,0 +1,122 @@
+"""What all results share: frozen, plain numbers, JSON there and back."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+
+from normscope.errors import InputError
+
+__all__ = ["Record"]
+
+R = TypeVar("R", bound="Record")
+
+
+@dataclasses.dataclass(frozen=True)
+class Record:
+    """A frozen result: fields are numbers, text, numpy arrays, tuples, dicts or other records.
+
+    ``to_dict`` gives JSON-safe data (non-finite floats and arrays are tagged), ``from_dict``
+    gives an equal record back; equality compares arrays element by element, NaN equal to NaN.
+    """
+
+    _types: ClassVar[dict[str, type[Record]]] = {}
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        Record._types[cls.__name__] = cls
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-safe data from which ``from_dict`` rebuilds an equal record."""
+        fields = {f.name: _encode(getattr(self, f.name)) for f in dataclasses.fields(self)}
+        return {"type": type(self).__name__, **fields}
+
+    @classmethod
+    def from_dict(cls: type[R], data: dict[str, Any]) -> R:
+        """The record that ``to_dict`` described; a wrong or unknown type is an error."""
+        record = _decode(data)
+        if not isinstance(record, cls):
+            raise InputError(
+                f"Expected the data of a {cls.__name__}, found {data.get('type')!r}. "
+                f"Use {data.get('type')}.from_dict, or check which file was read."
+            )
+        return record
+
+    def to_json(self, *, indent: int | None = None) -> str:
+        """``to_dict`` as JSON text."""
+        return json.dumps(self.to_dict(), indent=indent, allow_nan=False)
+
+    @classmethod
+    def from_json(cls: type[R], text: str) -> R:
+        """The record that ``to_json`` wrote."""
+        return cls.from_dict(json.loads(text))
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return all(
+            _equal(getattr(self, f.name), getattr(other, f.name)) for f in dataclasses.fields(self)
+        )
+
+    def __hash__(self) -> int:
+        return hash(self.to_json())
+
+
+def _encode(value: Any) -> Any:
+    if isinstance(value, Record):
+        return value.to_dict()
+    if isinstance(value, np.ndarray):
+        return {
+            "$array": [_encode(v) for v in value.ravel().tolist()],
+            "shape": list(value.shape),
+            "dtype": str(value.dtype),
+        }
+    if isinstance(value, np.generic):
+        return _encode(value.item())
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"$float": repr(value)}
+    if isinstance(value, tuple | list):
+        return [_encode(v) for v in value]
+    if isinstance(value, dict):
+        return {str(k): _encode(v) for k, v in value.items()}
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if hasattr(value, "to_dict"):
+        return value.to_dict()
+    raise TypeError(f"A result cannot hold a {type(value).__name__}.")
+
+
+def _decode(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(_decode(v) for v in value)
+    if not isinstance(value, dict):
+        return value
+    if "$float" in value:
+        return float(value["$float"])
+    if "$array" in value:
+        flat = [_decode(v) for v in value["$array"]]
+        return np.array(flat, dtype=value["dtype"]).reshape(value["shape"])
+    if "type" in value and value["type"] in Record._types:
+        cls = Record._types[value["type"]]
+        known = {f.name for f in dataclasses.fields(cls)}
+        return cls(**{k: _decode(v) for k, v in value.items() if k in known})
+    return {k: _decode(v) for k, v in value.items()}
+
+
+def _equal(a: Any, b: Any) -> bool:
+    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+        a, b = np.asarray(a), np.asarray(b)
+        if a.shape != b.shape:
+            return False
+        return np.array_equal(a, b, equal_nan=a.dtype.kind in "fc" and b.dtype.kind in "fc")
+    if isinstance(a, float) and isinstance(b, float):
+        return a == b or (math.isnan(a) and math.isnan(b))
+    if isinstance(a, tuple | list) and isinstance(b, tuple | list):
+        return len(a) == len(b) and all(map(_equal, a, b))
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(_equal(a[k], b[k]) for k in a)
+    return bool(a == b)

@@ -1,0 +1,131 @@
+"""Real data: the Gram matrix of the inputs through the recursions, entry by entry."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from normscope.errors import InputError, TheoryError
+from normscope.refs import KARAKIDA2019, NORMSCOPE, equation
+from normscope.spec import NetworkSpec, activation
+from normscope.theory.integrals import derivative_product_mean, product_mean
+
+__all__ = ["PairwiseGram", "input_gram", "pairwise_gram"]
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class PairwiseGram:
+    """T F* of one output on real data, by kind of parameter, and the kernels behind it."""
+
+    weight: Array  # (L, T, T)
+    bias: Array  # (L, T, T)
+    shift: Array  # (L, T, T), zero without a norm
+    scale: Array  # (L, T, T), zero without a norm
+    hats: Array  # (L, T, T), input kernel of each layer
+    tildes: Array  # (L, T, T), backward kernel of each layer
+
+
+def input_gram(inputs: object) -> Array:
+    """X X^T / N_0 of real inputs (T, ...), checked for NaN and for too few samples."""
+    data = np.asarray(inputs, dtype=float)
+    if data.ndim < 2 or data.shape[0] < 2:
+        raise InputError(
+            "inputs must hold at least two samples, one per row: (samples, features). "
+            f"Got shape {data.shape}."
+        )
+    if not np.isfinite(data).all():
+        row = int(np.flatnonzero(~np.isfinite(data.reshape(len(data), -1)).all(axis=1))[0])
+        raise InputError(f"inputs contain NaN or infinity, first in sample {row}. Clean the data.")
+    flat = data.reshape(len(data), -1)
+    return np.asarray(flat @ flat.T / flat.shape[1])
+
+
+@equation(NORMSCOPE, "docs/design/0002, pairwise kernel")
+@equation(KARAKIDA2019, "Eq. (5)-(7), (S.3)")
+def pairwise_gram(spec: NetworkSpec, gram: Array) -> PairwiseGram:
+    r"""T F* of one output for a given input Gram matrix.
+
+    .. math:: T F^*_{st} = \sum_l M_{l-1}\,\tilde q^l_{st}\,\hat q^{l-1}_{st}
+
+    with every order parameter a T x T matrix and I_phi of unequal variances. Batch norm with
+    statistics held constant centres the kernel and divides by its mean variance; layer norm
+    divides by each sample's own.
+
+    Symbols: q-hat^0 ``gram`` = X X^T / N_0.
+    Holds for: dense networks without residual branches, width to infinity at fixed data.
+    """
+    if any(layer.is_conv for layer in spec.layers) or spec.branch_scale is not None:
+        raise TheoryError(
+            "Real inputs are covered for dense networks without residual branches: pixels of real "
+            "images are correlated, and the convolutional theory needs homogeneous positions. "
+            "Leave inputs out, or measure the network on the data (fisher, top_eigenvalues)."
+        )
+    hats, kernels, scales = [gram], [], []
+    for layer in spec.layers[:-1]:
+        kernel, scale = _normalised(
+            layer.weight_variance * hats[-1] + layer.bias_variance,
+            None if layer.norm is None else layer.norm.kind,
+            1.0 if layer.norm is None else layer.norm.gamma,
+        )
+        variance = np.diag(kernel)
+        act = activation(layer.activation or "linear")
+        kernels.append((act, kernel))
+        scales.append(scale)
+        hats.append(product_mean(act, variance[:, None], kernel, variance2=variance[None, :]))
+    size = len(gram)
+    zero = np.zeros((size, size))
+    tildes = [np.ones((size, size))]
+    shift, betas = [zero], [zero]
+    for number in range(spec.depth - 1, 0, -1):
+        act, kernel = kernels[number - 1]
+        layer, above = spec.layers[number - 1], spec.layers[number].weight_variance * tildes[0]
+        variance = np.diag(kernel)
+        slope = derivative_product_mean(act, variance[:, None], kernel, variance2=variance[None, :])
+        tildes.insert(0, above * slope * scales[number - 1])
+        normed = layer.norm is not None
+        shift.insert(0, above * slope if normed else zero)
+        gain = 1.0 if layer.norm is None else layer.norm.gamma
+        betas.insert(0, above * _scaled_slope(act, kernel, gain) if normed else zero)
+    fan_in = np.array(spec.fan_ins, dtype=float)[:, None, None]
+    stacked, back = np.array(hats), np.array(tildes)
+    return PairwiseGram(
+        fan_in * back * stacked, back, np.array(shift), np.array(betas), stacked, back
+    )
+
+
+def _normalised(kernel: Array, kind: str | None, gamma: float) -> tuple[Array, Array]:
+    """The kernel behind the norm, and the squared gain of the norm for each pair."""
+    if kind is None:
+        return kernel, np.ones_like(kernel)
+    if kind == "layer":
+        scale = gamma**2 / np.sqrt(np.outer(np.diag(kernel), np.diag(kernel)))
+        return kernel * scale, scale
+    centred = kernel - kernel.mean(axis=0) - kernel.mean(axis=1)[:, None] + kernel.mean()
+    scale = np.full_like(kernel, gamma**2 / np.mean(np.diag(centred)))
+    return centred * scale, scale
+
+
+def _scaled_slope(act: object, kernel: Array, gamma: float) -> Array:
+    """E z phi'(u) z' phi'(v): what the gain of a norm sees; u = gamma z."""
+    from normscope.spec import Activation
+    from normscope.theory.quadrature import gaussian_pair_mean
+
+    assert isinstance(act, Activation)
+    if gamma == 0:
+        return np.zeros_like(kernel)
+    variance = np.diag(kernel)
+    if act.homogeneous:  # Euler: u phi'(u) = phi(u)
+        mean = product_mean(act, variance[:, None], kernel, variance2=variance[None, :])
+    else:
+        mean = gaussian_pair_mean(
+            lambda u: u * np.asarray(act.derivative(u)),
+            variance[:, None],
+            kernel,
+            variance2=variance[None, :],
+            kinks=act.kinks,
+        )
+    return mean / gamma**2

@@ -1,0 +1,147 @@
+"""Layer norm on the outputs: random statistics, corrected bounds, the leading matrix."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from normscope.refs import KARAKIDA2019, NORMSCOPE, equation
+from normscope.seeds import numpy_generator
+
+__all__ = [
+    "OutputNormEstimate",
+    "output_norm_bounds",
+    "output_norm_estimate",
+    "output_norm_leading",
+    "output_norm_statistics",
+]
+
+Array = NDArray[np.float64]
+LIMIT_SAMPLES = 4096  # samples that stand for T to infinity
+DRAWS = 32  # independent draws of the outputs
+
+
+@equation(KARAKIDA2019, "Eq. (24)-(26), eta")
+def output_norm_statistics(outputs: Array) -> tuple[float, float, float]:
+    r"""eta_1, eta_2, eta_3 of realised outputs.
+
+    .. math:: \eta_1 = \langle\sigma^{-2}\rangle,\ \eta_2 = \langle\sigma^{-4}\rangle,\
+              \eta_3^2 = \frac1{T^2}\sum_{tt'} g(t,t')^2/(\sigma_t^2\sigma_{t'}^2)
+
+    Symbols: ``outputs`` (T, C) before the norm; sigma_t^2 their variance over outputs, g the
+    correlation of two samples' outputs.
+    Holds for: C > 2, no sample with equal outputs.
+    Differs from the paper: eta_3 is a root-mean-square; as printed (a mean) the "upper bound" is
+    violated.
+    """
+    centred = outputs - outputs.mean(axis=1, keepdims=True)
+    sigma2 = np.mean(centred**2, axis=1)
+    unit = centred / np.sqrt(sigma2)[:, None]
+    moment = (unit / sigma2[:, None]).T @ unit / (len(unit) * unit.shape[1])
+    eta3 = float(np.linalg.norm(moment))  # sum over t, t' in C x C instead of T x T
+    return float(np.mean(1 / sigma2)), float(np.mean(1 / sigma2**2)), eta3
+
+
+@equation(KARAKIDA2019, "Eq. (25)-(26)")
+def output_norm_bounds(
+    diagonal: float,
+    offdiagonal: float,
+    *,
+    samples: float,
+    outputs: int,
+    etas: tuple[float, float, float],
+) -> tuple[float, float, float]:
+    r"""Second moment s and bounds of lambda_max with layer norm on the outputs.
+
+    .. math:: s = \frac{(\eta_3^2-\eta_1^2)T + (C-2)(\eta_1^2 T - \eta_2)}{T}A_2^2 +
+              \frac{(C-2)\eta_2}{T}A_1^2,\quad
+              \frac{s}{(C-2)\eta_1 A_1} \le \lambda_{\max} \le \sqrt s
+
+    Symbols: A1 ``diagonal``, A2 ``offdiagonal`` of T F* before the norm; C ``outputs``; T
+    ``samples``, infinity allowed; eta ``etas``. s is alpha^2 M^2 times the paper's.
+    Holds for: C > 2, leading order in the width.
+    Differs from the paper: eta_3 as in :func:`output_norm_statistics`.
+    """
+    eta1, eta2, eta3 = etas
+    rest = outputs - 2
+    s = (eta3**2 - eta1**2 + rest * (eta1**2 - eta2 / samples)) * offdiagonal**2
+    s += rest * eta2 / samples * diagonal**2
+    return s, s / (rest * eta1 * diagonal), float(np.sqrt(s))
+
+
+@equation(NORMSCOPE, "docs/design/0002, layer norm on the outputs")
+def output_norm_leading(outputs: Array, offdiagonal: float, *, gap: float = 0.0) -> float:
+    r"""lambda_max with layer norm on realised outputs, from the leading matrix.
+
+    .. math:: \lambda_{\max} \approx A_2\,\lambda_{\max}(S),\quad
+              S = \frac1T\sum_t \left(I_C - \tfrac1C 11^T - \tfrac1C n_t n_t^T\right)/\sigma_t^2
+
+    Symbols: n_t the normalized ``outputs`` (T, C) of sample t; A2 ``offdiagonal``; ``gap``
+    = (A1 - A2)/T adds the diagonal's share in the top direction.
+    Holds for: T >> 1; measured networks lie 2-8 % above.
+    """
+    count, width = outputs.shape
+    centred = outputs - outputs.mean(axis=1, keepdims=True)
+    sigma2 = np.mean(centred**2, axis=1)
+    unit = centred / np.sqrt(sigma2)[:, None]
+    weights = 1 / sigma2
+    inner = (unit * weights[:, None]).T @ unit / (width * count)
+    matrix = np.mean(weights) * (np.eye(width) - np.ones((width, width)) / width) - inner
+    values, vectors = np.linalg.eigh(matrix)
+    if gap == 0.0:
+        return offdiagonal * float(values[-1])
+    # Rayleigh quotient of the diagonal part A1 - A2 in the direction that S picks out
+    top = vectors[:, -1]
+    projected = 1 - top.sum() ** 2 / width - (unit @ top) ** 2 / width
+    share = float(np.mean(weights**2 * projected) / values[-1])
+    return offdiagonal * float(values[-1]) + gap * share
+
+
+@dataclass(frozen=True)
+class OutputNormEstimate:
+    """Means over seeded draws of the outputs; the standard error is that of ``lambda_max``."""
+
+    eta1: float
+    lower: float
+    lambda_max: float
+    upper: float
+    standard_error: float
+
+
+@equation(NORMSCOPE, "docs/design/0002, layer norm on the outputs")
+def output_norm_estimate(
+    q_t: float,
+    q_st: float,
+    *,
+    diagonal: float,
+    offdiagonal: float,
+    samples: float,
+    outputs: int,
+    seed: int,
+) -> OutputNormEstimate:
+    r"""Layer-norm quantities averaged over Gaussian outputs.
+
+    .. math:: u_k(t) = \sqrt{q_{st}}\,g_k + \sqrt{q_t - q_{st}}\,\xi_k(t)
+
+    Symbols: q_t, q_st variance and covariance of the read-out; g, xi standard normal.
+    Holds for: width to infinity (outputs are then Gaussian); 4096 samples stand for T to
+    infinity. For C <= 5 the fourth inverse moment has no finite mean: heavy tails.
+    """
+    count = int(min(samples, LIMIT_SAMPLES))
+    rng = numpy_generator(seed, "layer norm outputs")
+    rows = []
+    for _ in range(DRAWS):
+        common = np.sqrt(max(q_st, 0.0)) * rng.standard_normal((1, outputs))
+        u = common + np.sqrt(max(q_t - q_st, 0.0)) * rng.standard_normal((count, outputs))
+        etas = output_norm_statistics(u)
+        _, lower, upper = output_norm_bounds(
+            diagonal, offdiagonal, samples=samples, outputs=outputs, etas=etas
+        )
+        leading = output_norm_leading(u, offdiagonal, gap=(diagonal - offdiagonal) / samples)
+        rows.append((etas[0], lower, leading, upper))
+    table = np.array(rows)
+    error = float(table[:, 2].std(ddof=1) / np.sqrt(DRAWS))
+    eta1, lower, top, upper = (float(x) for x in table.mean(axis=0))
+    return OutputNormEstimate(eta1, lower, top, upper, error)

@@ -1,0 +1,192 @@
+"""From a spec to a prediction: which formulas apply, and which assumptions they rest on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import overload
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from normscope.errors import InputError, TheoryError
+from normscope.registry import near_match
+from normscope.results.prediction import Prediction, PredictionSet
+from normscope.seeds import checked_seed
+from normscope.spec import NetworkSpec
+from normscope.theory.assemble import assembled, assembled_from_data
+from normscope.theory.grams import gram_of
+from normscope.theory.kernel import input_gram
+from normscope.theory.meanfield.networks import shape_of, stack
+
+__all__ = ["PARAMETER_SETS", "THEORIES", "predict"]
+
+THEORIES = ("corrected", "frozen", "wei2019")
+PARAMETER_SETS = ("weights", "all")
+
+
+@overload
+def predict(
+    spec: NetworkSpec,
+    *,
+    samples: int | None = ...,
+    theory: str = ...,
+    parameters: str = ...,
+    inputs: ArrayLike | None = ...,
+    seed: int = ...,
+) -> Prediction: ...
+@overload
+def predict(
+    spec: Sequence[NetworkSpec] | NetworkSpec,
+    *,
+    samples: int | None = ...,
+    theory: str | tuple[str, ...] = ...,
+    parameters: str = ...,
+    inputs: ArrayLike | None = ...,
+    seed: int = ...,
+) -> Prediction | PredictionSet: ...
+def predict(
+    spec: NetworkSpec | Sequence[NetworkSpec],
+    *,
+    samples: int | None = None,
+    theory: str | tuple[str, ...] = "corrected",
+    parameters: str = "weights",
+    inputs: ArrayLike | None = None,
+    seed: int = 0,
+) -> Prediction | PredictionSet:
+    """Largest eigenvalue, bounds and trace of F = J^T J / T of a random wide network.
+
+    Args:
+        spec: one network, or several (then all are computed in one vectorised call).
+        samples: T; None is the limit T to infinity.
+        theory: ``"corrected"`` (batch norm in train mode, full Jacobian), ``"frozen"``
+            (statistics held constant) or ``"wei2019"`` (as printed); a tuple gives all of them.
+            Networks without batch norm differ only under ``"wei2019"``.
+        parameters: ``"weights"``, as in the papers, or ``"all"``: biases, gamma and beta too.
+        inputs: real data (samples, features) in place of iid Gaussian inputs; dense networks.
+        seed: for the random outputs of layer norm on the outputs, the only random part.
+
+    Returns:
+        A ``Prediction``; a ``PredictionSet`` (spec by spec, theory by theory) if several specs
+        or a tuple of theories were given.
+
+    Example:
+        >>> import normscope as ns
+        >>> net = ns.mlp([784, 1000, 1000, 1000, 10], weight_variance=2.0, bias_variance=0.5)
+        >>> round(ns.predict(net).lambda_max, 2)
+        2234.17
+        >>> round(ns.predict(net).critical_lr(momentum=0.9), 6)
+        0.001701
+    """
+    several = not isinstance(spec, NetworkSpec) or not isinstance(theory, str)
+    specs = [spec] if isinstance(spec, NetworkSpec) else list(spec)
+    theories = (theory,) if isinstance(theory, str) else tuple(theory)
+    _check(specs, theories, parameters)
+    checked_seed(seed)
+    if inputs is not None:
+        made = _from_data(specs, theories, samples, parameters, inputs)
+    else:
+        made = _from_theory(specs, theories, _checked_samples(samples), parameters, seed)
+    return PredictionSet(tuple(made)) if several else made[0]
+
+
+def _from_theory(
+    specs: list[NetworkSpec],
+    theories: tuple[str, ...],
+    samples: int | None,
+    parameters: str,
+    seed: int,
+) -> list[Prediction]:
+    groups: dict[tuple[object, ...], list[int]] = {}
+    for index, spec in enumerate(specs):
+        _check_samples_for(spec, samples)
+        groups.setdefault(shape_of(spec), []).append(index)
+    made: dict[tuple[int, str], Prediction] = {}
+    for indices in groups.values():
+        members = [specs[i] for i in indices]
+        nets = stack(members, math.inf if samples is None else samples)
+        for theory in theories:
+            with np.errstate(over="ignore", invalid="ignore"):
+                gram = gram_of(nets, theory, parameters)
+            for column, index in enumerate(indices):
+                made[index, theory] = assembled(
+                    specs[index],
+                    nets,
+                    gram,
+                    column,
+                    theory=theory,
+                    samples=samples,
+                    parameters=parameters,
+                    seed=seed,
+                )
+    return [made[i, theory] for i in range(len(specs)) for theory in theories]
+
+
+def _from_data(
+    specs: list[NetworkSpec],
+    theories: tuple[str, ...],
+    samples: int | None,
+    parameters: str,
+    inputs: ArrayLike,
+) -> list[Prediction]:
+    gram = input_gram(inputs)
+    if samples not in (None, len(gram)):
+        raise InputError(
+            f"samples = {samples} contradicts the {len(gram)} rows of inputs. Leave samples out: "
+            "with real data T is the number of rows."
+        )
+    made = []
+    for spec in specs:
+        features = np.asarray(inputs)[0].size
+        if features != math.prod(spec.input_shape):
+            raise InputError(
+                f"inputs have {features} features a sample, but the network takes "
+                f"{math.prod(spec.input_shape)}. Check the input width of the spec."
+            )
+        for theory in theories:
+            if theory != "frozen" and spec.norm is not None and spec.norm.kind == "batch":
+                raise TheoryError(
+                    f"Real inputs with batch norm are covered by theory='frozen' only. Got "
+                    f"{theory!r}: the train-mode theory assumes uncorrelated inputs. Pass "
+                    "theory='frozen', leave inputs out, or measure the network on the data."
+                )
+            made.append(assembled_from_data(spec, gram, theory=theory, parameters=parameters))
+    return made
+
+
+def _check(specs: list[NetworkSpec], theories: tuple[str, ...], parameters: str) -> None:
+    if not specs or not theories:
+        raise InputError("predict needs at least one spec and one theory. Got an empty sequence.")
+    for spec in specs:
+        if not isinstance(spec, NetworkSpec):
+            raise InputError(
+                f"predict takes NetworkSpecs, made by mlp, cnn or residual_mlp. Got {spec!r}. "
+                "For a torch module, read its spec off first or measure it."
+            )
+    for theory in theories:
+        if theory not in THEORIES:
+            raise InputError(f"Unknown theory {theory!r}. {near_match(str(theory), [*THEORIES])}")
+    if parameters not in PARAMETER_SETS:
+        raise InputError(
+            f"Unknown parameters {parameters!r}. {near_match(str(parameters), [*PARAMETER_SETS])}"
+        )
+
+
+def _checked_samples(samples: int | None) -> int | None:
+    if samples is None:
+        return None
+    whole = hasattr(samples, "__index__") and not isinstance(samples, bool)
+    if not whole or int(samples) < 1:
+        raise InputError(
+            f"samples must be a positive integer, or None for infinity. Got {samples!r}."
+        )
+    return int(samples)
+
+
+def _check_samples_for(spec: NetworkSpec, samples: int | None) -> None:
+    batch = spec.norm is not None and spec.norm.kind == "batch"
+    if samples is not None and samples < 2 and (batch or spec.last_norm in ("mean", "batch")):
+        raise InputError(
+            f"Batch statistics need at least two samples. Got samples = {samples}: the variance "
+            "of one value is zero, and the norm would divide by it. Use samples >= 2 or None."
+        )
