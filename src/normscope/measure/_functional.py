@@ -16,6 +16,7 @@ from torch.utils.checkpoint import checkpoint
 from normscope.errors import MeasurementError
 from normscope.measure import _statistics as statistics
 from normscope.measure._batches import Batch, call_arguments, float_leaves
+from normscope.measure._fused import fuse_batch_norms
 from normscope.measure._loss import flat
 from normscope.measure._parameters import ParameterSet, computed_dtype
 from normscope.measure._session import patch_forward, reseed, session
@@ -83,12 +84,17 @@ class ModelFunction:
         return other
 
     @contextlib.contextmanager
-    def open(self, *, checkpointed: bool = False) -> Iterator[None]:
-        """The span in which calls, and backward passes of checkpointed calls, are made."""
+    def open(self, *, checkpointed: bool = False, fused: bool = False) -> Iterator[None]:
+        """The span in which calls, and backward passes of checkpointed calls, are made.
+
+        ``fused`` is for forward-mode passes: batch norm with its short derivative.
+        """
         with session(self._model, seed=self._seed, device=self.device):
             statistics.set_mode(self._model, self._statistics)
             if checkpointed:
                 _checkpoint_blocks(self._model)
+            if fused:
+                fuse_batch_norms(self._model)
             yield
 
     def __call__(self, values: Sequence[Tensor], batch: Batch) -> Any:

@@ -52,6 +52,7 @@ class Linearization:
         self._forward_mode = True
         self._taped = keep
         self._pair: tuple[Tensor, Tensor] | None = None  # (u, J^T u), to certify a replay
+        self._doubtful = True  # no replay has been certified yet
         with function.open():
             if keep:
                 leaves, outputs = function.with_graph(batch)
@@ -91,7 +92,8 @@ class Linearization:
             with self._function.open(checkpointed=self._checkpointed):
                 leaves, outputs = self._function.with_graph(self._batch)
                 out = self._pull_through((leaves, flat(outputs)), vectors)
-        self._pair = (vectors[0], out[0])
+        if self._doubtful:
+            self._pair = (vectors[0].clone(), out[0].clone())
         return out
 
     def _pull_through(self, graph: tuple[list[Tensor], Tensor], vectors: Tensor) -> Tensor:
@@ -100,9 +102,10 @@ class Linearization:
             return vectors.new_zeros(len(vectors), self._function.parameters.total)
 
         def one(vector: Tensor) -> Tensor:
-            grads = torch.autograd.grad(
-                outputs, leaves, vector, retain_graph=True, allow_unused=True
-            )
+            # A scalar, because torch imports a second's worth of code to check `grad_outputs`.
+            with torch.enable_grad():
+                along = torch.dot(outputs, vector)
+            grads = torch.autograd.grad(along, leaves, retain_graph=True, allow_unused=True)
             return self._function.parameters.join(grads, like=vector)
 
         def group(stack: Tensor) -> Tensor:
@@ -138,7 +141,7 @@ class Linearization:
         def outputs(values: Any) -> Tensor:
             return function.flat(values, self._batch)
 
-        with function.open():
+        with function.open(fused=True):
             if not self._taped:
                 return directional(outputs, function.values, pieces)
             self._tape, out = record(outputs, function.values, pieces)
@@ -190,7 +193,7 @@ class Linearization:
         scale = float(u.norm() * pushed.norm() + pulled.norm() * vector.norm())
         if not gap <= torch.finfo(vector.dtype).eps ** 0.5 * max(scale, 1e-30):
             return not bool(pushed.isfinite().all())  # a NaN is the caller's to explain
-        self._pair = None
+        self._pair, self._doubtful = None, False
         return True
 
     def close(self) -> None:
@@ -206,7 +209,9 @@ def in_groups(
     size: int,
 ) -> Tensor:
     """Apply to all rows, ``size`` at once where that works and one by one where it does not."""
-    if size > 1 and len(vectors) > 1:
+    if len(vectors) == 1:
+        return one(vectors[0])[None]
+    if size > 1:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("error")  # a missing batching rule: slower than a loop

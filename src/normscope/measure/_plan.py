@@ -98,10 +98,10 @@ def _checkpointed(function: ModelFunction, batch: Batch, needed: float, budget: 
     if PASSING * lowest <= budget:
         return Piece(batch, lowest, checkpointed=lowest < needed)
     raise MeasurementError(
-        f"A batch of {batch.size} samples that belong together needs about "
-        f"{readable_bytes(PASSING * lowest)} and the budget is {readable_bytes(budget)}. Samples "
-        "coupled by batch statistics cannot be cut without changing the function. Raise "
-        "memory=..., use a smaller batch, or statistics='running' or 'frozen'."
+        f"A batch of {batch.size} samples needs about {readable_bytes(PASSING * lowest)} and the "
+        f"budget is {readable_bytes(budget)}. It cannot be cut, because its samples depend on one "
+        "another through batch statistics, random masks or the loss. Raise memory=..., use a "
+        "smaller batch, or statistics='running' or 'frozen'."
     )
 
 

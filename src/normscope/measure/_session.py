@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.weight_norm import WeightNorm
+from torch.overrides import TorchFunctionMode
 
 __all__ = ["original_module", "patch_forward", "reseed", "session"]
 
@@ -146,7 +148,10 @@ def _differentiable_kernels(model: nn.Module) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         stack.enter_context(sdpa_kernel(SDPBackend.MATH))
         if any(isinstance(m, nn.RNNBase) for m in modules):
-            stack.enter_context(torch.backends.mkldnn.flags(enabled=False))
+            set_flags: Callable[..., Any] = torch.backends.mkldnn.set_flags
+            stack.callback(set_flags, _enabled=set_flags(_enabled=False)[0])
+        if any(_weight_normed(m) for m in modules):
+            stack.enter_context(_ExplicitWeightNorm())
         if any(_compiled(m) for m in modules):
             stack.enter_context(torch.compiler.set_stance("force_eager"))
         stack.callback(torch.backends.mha.set_fastpath_enabled, fast_path)
@@ -155,6 +160,27 @@ def _differentiable_kernels(model: nn.Module) -> Iterator[None]:
             if isinstance(module, nn.Embedding | nn.EmbeddingBag):
                 module.sparse = False  # a sparse gradient cannot be differentiated again
         yield
+
+
+class _ExplicitWeightNorm(TorchFunctionMode):
+    """Weight norm in elementary operations: torch's fused one has a wrong second derivative.
+
+    (torch 2.13: the double backward of ``_weight_norm`` holds the norms constant; the Hessian it
+    gives is not symmetric and tens of percent off.)
+    """
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        if func is not torch._weight_norm:
+            return func(*args, **(kwargs or {}))
+        v, g, *rest = args
+        return v * (g / torch.norm_except_dim(v, 2, rest[0] if rest else 0))
+
+
+def _weight_normed(module: nn.Module) -> bool:
+    hooks = module._forward_pre_hooks.values()
+    return type(module).__name__ == "_WeightNorm" or any(isinstance(h, WeightNorm) for h in hooks)
 
 
 def _compiled(module: nn.Module) -> bool:

@@ -9,6 +9,8 @@ but takes seconds to trace it.)
 
 from __future__ import annotations
 
+import functools
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -41,6 +43,15 @@ class _Step:
     last_use: list[int] = field(default_factory=list)
 
 
+@functools.cache
+def _load_forward_mode() -> None:
+    """Torch loads its forward-mode rules at first use, with deprecation warnings of its own."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with fwd.dual_level():
+            _dual(torch.zeros(()), torch.zeros(()))
+
+
 def _dual(primal: Tensor, tangent: Tensor) -> Tensor:
     dual: Tensor = fwd.make_dual(primal, tangent)  # type: ignore[no-untyped-call]
     return dual
@@ -55,6 +66,7 @@ def directional(
     function: Callable[[Sequence[Tensor]], Tensor], values: Sequence[Tensor], vector: list[Tensor]
 ) -> Tensor:
     """J v of ``function`` at ``values`` in one forward-mode pass that stores no graph."""
+    _load_forward_mode()
     with torch.no_grad(), fwd.dual_level():
         duals = [_dual(x, v) for x, v in zip(values, vector, strict=True)]
         primal, tangent = _unpacked(function(duals))
@@ -65,6 +77,7 @@ def record(
     function: Callable[[Sequence[Tensor]], Tensor], values: Sequence[Tensor], vector: list[Tensor]
 ) -> tuple[Tape, Tensor]:
     """The tape of J at ``values``, and J v for the ``vector`` it was recorded with."""
+    _load_forward_mode()
     with torch.no_grad(), fwd.dual_level():
         duals = [_dual(x, v) for x, v in zip(values, vector, strict=True)]
         inputs = [_unpacked(d)[1] for d in duals]

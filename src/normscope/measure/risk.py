@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -360,14 +361,16 @@ class Risk:
 
 
 def check_finite_vector(vector: Tensor, parameters: ParameterSet, what: str) -> None:
-    """Refuse a parameter vector that is not finite, naming the parameter next to the outputs."""
-    bad = ~vector.isfinite()
+    """Refuse parameter vectors that are not finite, naming the parameter next to the outputs."""
+    if math.isfinite(float(vector.sum())):  # one pass over it, the usual case
+        return
+    bad = ~vector.reshape(-1, parameters.total).isfinite().all(0)
     if bool(bad.any()):
         last = int(bad.nonzero()[-1])
         raise MeasurementError(
             f"{what} is not finite. Going backwards from the outputs it begins at parameter "
-            f"{parameters.where(last)!r} ({int(bad.sum())} of {vector.numel()} numbers). A root or "
-            "logarithm at zero, or overflow, are the usual causes."
+            f"{parameters.where(last)!r} ({int(bad.sum())} of {parameters.total} numbers). A "
+            "root or logarithm at zero, or overflow, are the usual causes."
         )
 
 

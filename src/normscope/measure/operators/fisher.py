@@ -16,9 +16,8 @@ from normscope.measure._linearization import Linearization
 from normscope.measure._plan import Piece
 from normscope.measure._roots import OutputRoot
 from normscope.measure.operators.base import LinearOperator
-from normscope.measure.operators.blocks import sub_parameters
+from normscope.measure.operators.blocks import sub_parameters, summed
 from normscope.measure.operators.jacobian import described, require_outputs
-from normscope.measure.progress import progress
 from normscope.measure.risk import Risk, check_finite_vector
 from normscope.registry import Registry
 from normscope.seeds import checked_seed, numpy_generator
@@ -76,7 +75,7 @@ class _Term:
 
     def product(self, vectors: Tensor) -> Tensor:
         pushed = self.jacobian.push(vectors)
-        return self.weight * self.jacobian.pull(self.curvature(pushed))
+        return self.jacobian.pull(self.weight * self.curvature(pushed))
 
 
 class FisherOperator(LinearOperator):
@@ -131,13 +130,9 @@ class FisherOperator(LinearOperator):
 
     @torch.no_grad()
     def _forward(self, vectors: Tensor) -> Tensor:
-        total = torch.zeros_like(vectors)
-        with progress("Fisher product", len(self._terms)) as tick:
-            for term in self._terms:
-                total += term.product(vectors)
-                tick()
-        total = self._risk.reduced(total)
-        check_finite_vector(total.sum(0), self.parameters, "The Fisher product")
+        products = (term.product(vectors) for term in self._terms)
+        total = self._risk.reduced(summed("Fisher product", products, len(self._terms)))
+        check_finite_vector(total, self.parameters, "The Fisher product")
         return total
 
 
@@ -161,10 +156,12 @@ class FisherDual(LinearOperator):
     @torch.no_grad()
     def to_parameters(self, vectors: Tensor) -> Tensor:
         """J^T S u, (k, dual) -> (k, parameters)."""
-        total = vectors.new_zeros(len(vectors), self._parameters.total)
-        for term, root, part in zip(self._terms, self._roots, self._split(vectors), strict=True):
-            total += term.weight**0.5 * term.jacobian.pull(root.spread(part))
-        check_finite_vector(total.sum(0), self._parameters, "The product J^T S u")
+        parts = zip(self._terms, self._roots, self._split(vectors), strict=True)
+        products = (
+            term.jacobian.pull(term.weight**0.5 * root.spread(part)) for term, root, part in parts
+        )
+        total = summed("dual product", products, len(self._terms))
+        check_finite_vector(total, self._parameters, "The product J^T S u")
         return total
 
     @torch.no_grad()

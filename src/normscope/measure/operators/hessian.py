@@ -7,16 +7,18 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from normscope.errors import MeasurementError
 from normscope.measure._functional import ModelFunction
 from normscope.measure._linearization import VECTORIZED_BYTES, in_groups
 from normscope.measure._plan import Piece
 from normscope.measure.operators.base import LinearOperator
-from normscope.measure.operators.blocks import sub_parameters
+from normscope.measure.operators.blocks import sub_parameters, summed
 from normscope.measure.operators.jacobian import described
-from normscope.measure.progress import progress
 from normscope.measure.risk import Risk, check_finite_vector
 
 __all__ = ["HessianOperator", "hessian"]
+
+ASYMMETRY = 1e-3  # relative; rounding in float32 stays far below
 
 
 def hessian(risk: Risk, *, layers: str | Sequence[str] | None = None) -> HessianOperator:
@@ -50,6 +52,7 @@ class HessianOperator(LinearOperator):
         self._risk = risk
         self._function = function
         self._terms = [_Term(risk, function, piece) for piece in risk.pieces(function)]
+        self._pair: tuple[Tensor, ...] | None = ()
         self.parameters = function.parameters
         super().__init__(
             (self.parameters.total, self.parameters.total),
@@ -73,14 +76,31 @@ class HessianOperator(LinearOperator):
 
     @torch.no_grad()
     def _forward(self, vectors: Tensor) -> Tensor:
-        total = torch.zeros_like(vectors)
-        with progress("Hessian product", len(self._terms)) as tick:
-            for term in self._terms:
-                total += term.product(vectors)
-                tick()
-        total = self._risk.reduced(total)
-        check_finite_vector(total.sum(0), self.parameters, "The Hessian product")
+        products = (term.product(vectors) for term in self._terms)
+        total = self._risk.reduced(summed("Hessian product", products, len(self._terms)))
+        check_finite_vector(total, self.parameters, "The Hessian product")
+        self._check_symmetry(vectors[-1], total[-1])
         return total
+
+    def _check_symmetry(self, vector: Tensor, product: Tensor) -> None:
+        """<a, H b> = <b, H a> for the first two different vectors: free, and torch can be wrong."""
+        if self._pair is None:
+            return
+        if len(self._pair) == 0:
+            self._pair = (vector.clone(), product.clone())
+            return
+        other, image = self._pair
+        gap = float((vector @ image - other @ product).abs())
+        scale = float(vector.norm() * image.norm() + other.norm() * product.norm())
+        if gap > ASYMMETRY * scale:
+            raise MeasurementError(
+                f"The Hessian is not symmetric (<a, Hb> and <b, Ha> differ by {gap / scale:.1e} of "
+                "their size), so an operation in this model has a wrong second derivative: a "
+                "custom autograd.Function, or a fused kernel. Replace it by elementary "
+                "operations, or measure the Fisher matrix, which needs first derivatives only."
+            )
+        if not torch.equal(vector, other):
+            self._pair = None
 
 
 class _Term:
@@ -102,7 +122,7 @@ class _Term:
         else:
             with self._function.open(checkpointed=self._piece.checkpointed):
                 out = self._through(self._gradient_graph(), vectors)
-        return self._piece.batch.weight * out
+        return out
 
     def close(self) -> None:
         self._graph = None
@@ -111,7 +131,7 @@ class _Term:
         function, batch = self._function, self._piece.batch
         leaves, outputs = function.with_graph(batch)
         with torch.enable_grad():
-            loss = self._risk.loss_of(function, outputs, batch)
+            loss = batch.weight * self._risk.loss_of(function, outputs, batch)
         function.check_finite(loss, batch)
         grads = torch.autograd.grad(loss, leaves, create_graph=True, allow_unused=True)
         return leaves, list(grads)
@@ -126,9 +146,9 @@ class _Term:
 
         def one(vector: Tensor) -> Tensor:
             pieces = parameters.split(vector)
-            second = torch.autograd.grad(
-                heads, leaves, [pieces[i] for i in used], retain_graph=True, allow_unused=True
-            )
+            with torch.enable_grad():  # a scalar, as in Linearization: no import of grad checks
+                along = torch.stack([(g * pieces[i]).sum() for i, g in found]).sum()
+            second = torch.autograd.grad(along, leaves, retain_graph=True, allow_unused=True)
             return parameters.join(second, like=vector)
 
         def group(stack: Tensor) -> Tensor:

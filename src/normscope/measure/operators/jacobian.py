@@ -11,7 +11,7 @@ from normscope.errors import InputError
 from normscope.measure._functional import ModelFunction
 from normscope.measure._linearization import Linearization
 from normscope.measure.operators.base import LinearOperator
-from normscope.measure.operators.blocks import sub_parameters
+from normscope.measure.operators.blocks import sub_parameters, summed
 from normscope.measure.risk import Risk, check_finite_vector
 
 __all__ = ["JacobianOperator", "jacobian"]
@@ -82,10 +82,9 @@ class JacobianOperator(LinearOperator):
     @torch.no_grad()
     def _adjoint(self, vectors: Tensor) -> Tensor:
         stacks = vectors.split_with_sizes([part.size for part in self._parts], dim=1)
-        total = vectors.new_zeros(len(vectors), self.parameters.total)
-        for part, stack in zip(self._parts, stacks, strict=True):
-            total += part.pull(stack)
-        check_finite_vector(total.sum(0), self.parameters, "The product with J^T")
+        products = (part.pull(stack) for part, stack in zip(self._parts, stacks, strict=True))
+        total = summed("product with J^T", products, len(self._parts))
+        check_finite_vector(total, self.parameters, "The product with J^T")
         return total
 
 
