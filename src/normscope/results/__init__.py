@@ -1,1 +1,16 @@
 """Frozen records: every answer of normscope, numpy and plain numbers only."""
+
+from normscope.results.density import SpectralDensity
+from normscope.results.estimate import Estimate
+from normscope.results.phase import PhaseDiagram
+from normscope.results.prediction import Prediction, PredictionSet
+from normscope.results.spectrum import Spectrum
+
+__all__ = [
+    "Estimate",
+    "PhaseDiagram",
+    "Prediction",
+    "PredictionSet",
+    "SpectralDensity",
+    "Spectrum",
+]

@@ -1,0 +1,8 @@
+"""Questions to an operator: eigenvalues, density, trace and norm; products are all they see."""
+
+from normscope.measure.spectral.density import spectral_density
+from normscope.measure.spectral.lanczos import top_eigenvalues
+from normscope.measure.spectral.norm import frobenius_norm, trace_of_square
+from normscope.measure.spectral.trace import trace
+
+__all__ = ["frobenius_norm", "spectral_density", "top_eigenvalues", "trace", "trace_of_square"]

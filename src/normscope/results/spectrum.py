@@ -1,0 +1,74 @@
+"""Eigenvalues of an operator, with all that is known about their error."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from normscope.record import Record
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Spectrum"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Spectrum(Record):
+    """Leading eigenvalues, best first.
+
+    ``residuals`` are unconditional: an eigenvalue lies within ||A y - theta y|| of each value.
+    ``bounds`` are of the error of the i-th leading eigenvalue: they add that none was missed,
+    which the solver verified with a random vector (``verified``).
+    """
+
+    values: NDArray[np.float64]  # (k,)
+    residuals: NDArray[np.float64]  # (k,) ||A y - theta y||
+    bounds: NDArray[np.float64]  # (k,) of |lambda_i - value_i|
+    converged: bool
+    verified: bool  # a random run saw no eigenvalue beyond those given
+    matvecs: int
+    dimension: int  # n of the operator asked
+    which: str  # "largest", "smallest" or "magnitude"
+    tol: float  # asked relative error
+    confidence: float
+    seed: int
+    side: str  # "primal", or "dual" if the smaller Gram side was multiplied
+    reason: str = ""  # why not converged, or what to know about the values
+    convention: dict[str, str] = field(default_factory=dict)
+    vectors: NDArray[np.floating] | None = None  # (k, n) rows, unit length
+
+    @property
+    def largest(self) -> float:
+        """The largest of the values."""
+        return float(self.values.max())
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row per eigenvalue: value, residual, bound."""
+        import pandas as pd
+
+        columns = {"value": self.values, "residual": self.residuals, "bound": self.bounds}
+        rank = pd.RangeIndex(1, len(self.values) + 1, name="rank")
+        frame: pd.DataFrame = pd.DataFrame(columns, index=rank)
+        return frame
+
+    def summary(self) -> str:
+        """A few lines for a terminal."""
+        state = "converged" if self.converged else "NOT converged"
+        lines = [
+            f"{len(self.values)} {self.which} eigenvalues of a {self.dimension} x "
+            f"{self.dimension} operator: {state} to {self.tol:g}, {self.matvecs} products "
+            f"on the {self.side} side, seed {self.seed}"
+        ]
+        pairs = enumerate(zip(self.values, self.bounds, strict=True), start=1)
+        lines += [f"  {i:3d}  {value: .6g}  +- {bound:.1e}" for i, (value, bound) in pairs]
+        return "\n".join(lines + ([self.reason] if self.reason else []))
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{v:.6g}" for v in self.values[:3])
+        more = ", ..." if len(self.values) > 3 else ""
+        state = "" if self.converged else ", NOT converged"
+        return f"Spectrum([{shown}{more}], {self.which}, {self.matvecs} products{state})"
