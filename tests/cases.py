@@ -231,7 +231,8 @@ class Overwriting(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         h = torch.zeros(len(x), 4, dtype=x.dtype)
-        h[:, :] = self.a(x)
+        h[:, :3] = self.a(x)[:, :3]
+        h[:, 3] = self.a(x).prod(1)
         return self.b(torch.tanh(h))
 
 

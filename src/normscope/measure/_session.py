@@ -8,6 +8,7 @@ or not something was raised in between.
 from __future__ import annotations
 
 import contextlib
+import functools
 import random
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -18,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn.utils.weight_norm import WeightNorm
 from torch.overrides import TorchFunctionMode
 
-__all__ = ["original_module", "patch_forward", "reseed", "session"]
+__all__ = ["original_module", "patch_forward", "product", "reseed", "session"]
 
 _CONTAINERS = (dict, list, set)
 
@@ -50,6 +51,18 @@ def session(model: nn.Module, *, seed: int, device: torch.device) -> Iterator[No
         stack.enter_context(_differentiable_kernels(model))
         reseed(seed, device)
         yield
+
+
+def product(method: Callable[[Any, Tensor], Tensor]) -> Callable[[Any, Tensor], Tensor]:
+    """Decorator of an operator's products: the caller's grad mode and autocast do not matter."""
+
+    @functools.wraps(method)
+    def plain(operator: Any, vectors: Tensor) -> Tensor:
+        kind = vectors.device.type
+        with torch.inference_mode(False), torch.no_grad(), torch.autocast(kind, enabled=False):
+            return method(operator, vectors.clone() if vectors.is_inference() else vectors)
+
+    return plain
 
 
 def reseed(seed: int, device: torch.device) -> None:

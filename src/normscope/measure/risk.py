@@ -214,6 +214,7 @@ class Risk:
             "seed": str(self.seed),
         }
 
+    @torch.inference_mode(False)
     def function(self) -> ModelFunction:
         """The outputs as a function of the parameters, at the model's present point."""
         function = ModelFunction(
@@ -235,6 +236,7 @@ class Risk:
         """The sum over all processes of one process's sum over its batches (here: one process)."""
         return total
 
+    @torch.inference_mode(False)
     def value(self) -> float:
         """The loss, mean over batches."""
         function = self.function()
@@ -247,6 +249,7 @@ class Risk:
             )
         return float(self.reduced(total))
 
+    @torch.inference_mode(False)
     def gradient(self) -> Tensor:
         """The gradient of the loss as one flat vector, (parameters,)."""
         function = self.function()

@@ -15,6 +15,7 @@ from normscope.measure._functional import ModelFunction
 from normscope.measure._linearization import Linearization
 from normscope.measure._plan import Piece
 from normscope.measure._roots import OutputRoot
+from normscope.measure._session import product
 from normscope.measure.operators.base import LinearOperator
 from normscope.measure.operators.blocks import sub_parameters, summed
 from normscope.measure.operators.jacobian import described, require_outputs
@@ -81,6 +82,7 @@ class _Term:
 class FisherOperator(LinearOperator):
     """J^T S S^T J summed over batches; ``dual`` is the other side with the same spectrum."""
 
+    @torch.inference_mode(False)
     def __init__(self, risk: Risk, function: ModelFunction, *, kind: str, seed: int) -> None:
         require_outputs(risk, "The Fisher matrix")
         self._risk = risk
@@ -128,7 +130,7 @@ class FisherOperator(LinearOperator):
         for term in self._terms:
             term.jacobian.close()
 
-    @torch.no_grad()
+    @product
     def _forward(self, vectors: Tensor) -> Tensor:
         products = (term.product(vectors) for term in self._terms)
         total = self._risk.reduced(summed("Fisher product", products, len(self._terms)))
@@ -153,7 +155,7 @@ class FisherDual(LinearOperator):
             convention={**primal.convention, "side": "dual (Gram) matrix"},
         )
 
-    @torch.no_grad()
+    @product
     def to_parameters(self, vectors: Tensor) -> Tensor:
         """J^T S u, (k, dual) -> (k, parameters)."""
         parts = zip(self._terms, self._roots, self._split(vectors), strict=True)
@@ -164,7 +166,7 @@ class FisherDual(LinearOperator):
         check_finite_vector(total, self._parameters, "The product J^T S u")
         return total
 
-    @torch.no_grad()
+    @product
     def _forward(self, vectors: Tensor) -> Tensor:
         inner = self.to_parameters(vectors)
         outer = [

@@ -11,6 +11,7 @@ from normscope.errors import MeasurementError
 from normscope.measure._functional import ModelFunction
 from normscope.measure._linearization import VECTORIZED_BYTES, in_groups
 from normscope.measure._plan import Piece
+from normscope.measure._session import product
 from normscope.measure.operators.base import LinearOperator
 from normscope.measure.operators.blocks import sub_parameters, summed
 from normscope.measure.operators.jacobian import described
@@ -48,6 +49,7 @@ def hessian(risk: Risk, *, layers: str | Sequence[str] | None = None) -> Hessian
 class HessianOperator(LinearOperator):
     """Products by double backward, through a saved graph where the memory budget allows it."""
 
+    @torch.inference_mode(False)
     def __init__(self, risk: Risk, function: ModelFunction) -> None:
         self._risk = risk
         self._function = function
@@ -74,7 +76,7 @@ class HessianOperator(LinearOperator):
         for term in self._terms:
             term.close()
 
-    @torch.no_grad()
+    @product
     def _forward(self, vectors: Tensor) -> Tensor:
         products = (term.product(vectors) for term in self._terms)
         total = self._risk.reduced(summed("Hessian product", products, len(self._terms)))

@@ -10,6 +10,7 @@ from torch import Tensor
 from normscope.errors import InputError
 from normscope.measure._functional import ModelFunction
 from normscope.measure._linearization import Linearization
+from normscope.measure._session import product
 from normscope.measure.operators.base import LinearOperator
 from normscope.measure.operators.blocks import sub_parameters, summed
 from normscope.measure.risk import Risk, check_finite_vector
@@ -41,6 +42,7 @@ def jacobian(risk: Risk, *, layers: str | Sequence[str] | None = None) -> Jacobi
 class JacobianOperator(LinearOperator):
     """J by forward mode, J^T by reverse mode, batch by batch."""
 
+    @torch.inference_mode(False)
     def __init__(self, risk: Risk, function: ModelFunction) -> None:
         require_outputs(risk, "The Jacobian")
         self._risk = risk
@@ -75,11 +77,11 @@ class JacobianOperator(LinearOperator):
         for part in self._parts:
             part.close()
 
-    @torch.no_grad()
+    @product
     def _forward(self, vectors: Tensor) -> Tensor:
         return torch.cat([part.push(vectors) for part in self._parts], dim=1)
 
-    @torch.no_grad()
+    @product
     def _adjoint(self, vectors: Tensor) -> Tensor:
         stacks = vectors.split_with_sizes([part.size for part in self._parts], dim=1)
         products = (part.pull(stack) for part, stack in zip(self._parts, stacks, strict=True))

@@ -1,0 +1,287 @@
+"""Every non-zero eigenvalue of the Fisher matrix, through the Gram matrix of gradients.
+
+T F*_{(s,k),(t,k')} = sum over layers of (delta_k(s) . delta_k'(t)) (h(s) . h(t)): per layer the
+Hadamard product of two small Gram matrices, from one backward pass per output (Karakida S.3). The
+Jacobian is never formed. One product of the exact operator certifies the result; where samples are
+coupled by batch statistics, or a layer is of unknown form, the exact products are used throughout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from normscope.errors import InputError, MeasurementError
+from normscope.measure._batches import Batch, call_arguments, float_leaves
+from normscope.measure._functional import ModelFunction
+from normscope.measure._memory import readable_bytes
+from normscope.measure._output_norms import output_map
+from normscope.measure._taps import Tap, attach_taps
+from normscope.measure.operators.blocks import sub_parameters
+from normscope.measure.operators.fisher import FisherOperator, fisher
+from normscope.measure.operators.jacobian import JacobianOperator, require_outputs
+from normscope.measure.progress import progress
+from normscope.measure.risk import Risk
+from normscope.results.gram import GramSpectrum
+
+__all__ = ["gram_matrix", "gram_spectrum"]
+
+LIMIT = 20_000  # rows of a Gram matrix that are diagonalised without being asked twice
+
+
+def gram_spectrum(
+    risk: Risk,
+    *,
+    last_norm: str | None = None,
+    layers: str | Sequence[str] | None = None,
+    limit: int = LIMIT,
+) -> GramSpectrum:
+    r"""All non-zero eigenvalues of the true Fisher matrix.
+
+    .. math:: F = R R^\top,\quad F^* = R^\top R,\quad
+              F^*_{(s,k)(t,k')} = \frac1T\sum_l (\delta^l_k(s)\cdot\delta^l_{k'}(t))
+              (h^{l-1}(s)\cdot h^{l-1}(t) + 1_{\mathrm{bias}})
+
+    Args:
+        risk: what to measure; for ``"mse"`` the matrix is J^T J / T.
+        last_norm: apply a norm on the outputs analytically: ``"mean"`` (batch mean subtracted),
+            ``"batch"`` or ``"layer"``, without gain and shift; squared loss only.
+        layers: restrict to layers, names or globs of parameters.
+        limit: refuse Gram matrices of more rows (samples x outputs).
+
+    Example:
+        >>> model = nn.Linear(2, 1, bias=False)
+        >>> risk = Risk(model, torch.eye(2), loss="mse", statistics="batch")
+        >>> gram_spectrum(risk).values
+        array([0.5, 0.5])
+    """
+    matrix, route, operator = _scaled_gram(risk, last_norm, layers, limit)
+    values = torch.linalg.eigvalsh(matrix).flip(0).double().cpu().numpy()
+    operator.close()
+    noise = torch.finfo(matrix.dtype).eps * len(values) * max(float(values[0]), 0.0)
+    outputs = operator.dual.shape[0] // risk.num_samples if operator.dual else 1
+    return GramSpectrum(
+        values=values[values > noise],
+        size=len(values),
+        floor=noise,
+        trace=float(values.sum()),
+        samples=risk.num_samples,
+        outputs=outputs,
+        route=route,
+        last_norm=last_norm,
+        convention=operator.convention,
+    )
+
+
+def gram_matrix(
+    risk: Risk, *, last_norm: str | None = None, layers: str | Sequence[str] | None = None
+) -> Tensor:
+    """F* itself, (rows, rows); row t C + k is output k of sample t, batches one after another.
+
+    For losses other than the squared one the rows are those of S^T J J^T S.
+    """
+    matrix, _, operator = _scaled_gram(risk, last_norm, layers, LIMIT)
+    operator.close()
+    return matrix
+
+
+def _scaled_gram(
+    risk: Risk, last_norm: str | None, layers: str | Sequence[str] | None, limit: int
+) -> tuple[Tensor, str, FisherOperator]:
+    require_outputs(risk, "The Gram matrix")
+    operator = fisher(risk, layers=layers)
+    dual = operator.dual
+    if dual is None:
+        raise InputError(
+            "The Gram matrix needs a loss whose Hessian in the outputs has a known square root "
+            f"('mse', 'cross_entropy', BCEWithLogitsLoss, ...). Got {risk.loss.description}. Use "
+            "top_eigenvalues(fisher(risk)), which needs products only."
+        )
+    rows = dual.shape[0]
+    if rows > limit:
+        size = rows**2 * torch.finfo(dual.dtype).bits / 8
+        raise InputError(
+            f"The Gram matrix would have {rows} rows ({readable_bytes(size)}), above the limit of "
+            f"{limit}. Use fewer samples, ask for top_eigenvalues(fisher(risk), k=...), or raise "
+            "limit=..."
+        )
+    matrix = _layerwise(risk, operator, layers)
+    route = "layer by layer"
+    if matrix is None or not _certified(matrix, operator):
+        matrix, route = dual.to_dense(limit=rows), f"{rows} exact products"
+    matrix = (matrix + matrix.T) / 2
+    if last_norm is not None:
+        matrix = output_map(risk, last_norm).congruence(matrix)
+    return matrix, route, operator
+
+
+def _certified(matrix: Tensor, operator: FisherOperator) -> bool:
+    """One product of the exact operator with a fixed vector: the same to rounding, or not used."""
+    dual = operator.dual
+    assert dual is not None
+    index = torch.arange(len(matrix), device=matrix.device, dtype=matrix.dtype)
+    vector = torch.cos(1.0 + 1.7 * index)
+    exact, found = dual.matvec(vector), matrix @ vector
+    tolerance = torch.finfo(matrix.dtype).eps ** 0.6
+    return bool((exact - found).norm() <= tolerance * exact.norm() + 1e-30)
+
+
+def _layerwise(
+    risk: Risk, operator: FisherOperator, layers: str | Sequence[str] | None
+) -> Tensor | None:
+    """S^T J J^T S from taps, or None where the network does not allow it."""
+    function = risk.function()
+    if function.coupled:
+        return None
+    wanted = function.parameters
+    if layers is not None:
+        wanted = sub_parameters(risk, wanted, layers)
+    parts = [_BatchFactors.of(risk, batch, set(wanted.names)) for batch in risk.batches]
+    if any(part is None for part in parts):
+        return None
+    found = [part for part in parts if part is not None]
+    if not _fits(found, risk.budget):
+        return None
+    covered = set.intersection(*(set(part.gradients) for part in found))
+    total: Tensor | None = None
+    with progress("Gram matrix", len(covered)) as tick:
+        for name in wanted.names:
+            if name in covered:
+                term = _parameter_gram([part.gradients[name] for part in found])
+                total = term if total is None else total.add_(term)
+                tick()
+    rest = [name for name in wanted.names if name not in covered]
+    if rest:
+        inner = function.restricted(wanted.subset(rest, "the rest"))
+        rows = JacobianOperator(risk, inner)
+        eye = torch.eye(rows.shape[0], dtype=rows.dtype, device=rows.device)
+        jacobian = rows.rmatmat(eye)
+        total = jacobian.T @ jacobian if total is None else total + jacobian.T @ jacobian
+    return None if total is None else _rooted(risk, total, found)
+
+
+def _rooted(risk: Risk, gram: Tensor, parts: list[_BatchFactors]) -> Tensor:
+    """S^T G S, batch by batch, with the weight of each batch."""
+    half = _gathered(risk, gram, parts)
+    return _gathered(risk, half.T.contiguous(), parts)
+
+
+def _gathered(risk: Risk, matrix: Tensor, parts: list[_BatchFactors]) -> Tensor:
+    columns, start = [], 0
+    for part in parts:
+        size = part.outputs.numel()
+        root = risk.loss.root(part.outputs)
+        assert root is not None
+        columns.append(part.weight**0.5 * root.gather(matrix[:, start : start + size]))
+        start += size
+    return torch.cat(columns, dim=1)
+
+
+class _BatchFactors:
+    """Per parameter the factors (x, d) of one batch, d with one slice per output."""
+
+    def __init__(self, outputs: Tensor, weight: float) -> None:
+        self.outputs = outputs
+        self.weight = weight
+        self.gradients: dict[str, list[tuple[Tensor | None, Tensor]]] = {}
+
+    @property
+    def num_bytes(self) -> float:
+        tensors = [t for uses in self.gradients.values() for pair in uses for t in pair]
+        return float(sum(t.numel() * t.element_size() for t in tensors if t is not None))
+
+    @classmethod
+    def of(cls, risk: Risk, batch: Batch, wanted: set[str]) -> _BatchFactors | None:
+        """Factors of all tapped parameters, or None if outputs are not (samples, ...)."""
+        taps: list[Tap] = []
+
+        def run(model: nn.Module, inputs: Any) -> Any:
+            attach_taps(model, wanted, batch.size, taps)
+            args, kwargs = call_arguments(model, inputs)
+            return model(*args, **kwargs)
+
+        function = ModelFunction(
+            risk.model, risk.parameters, statistics=risk.statistics, seed=risk.seed, run=run
+        )
+        prepared = risk.function().prepared(batch)
+        with function.open():
+            with torch.enable_grad():
+                outputs = function(function.values, prepared)
+            leaves = float_leaves(outputs)
+            if len(leaves) != 1 or leaves[0].ndim == 0 or leaves[0].shape[0] != batch.size:
+                return None
+            if not taps or not leaves[0].requires_grad:
+                return None
+            made = cls(leaves[0].detach(), batch.weight)
+            made._fill(taps, leaves[0].reshape(batch.size, -1))
+        return made
+
+    def _fill(self, taps: list[Tap], outputs: Tensor) -> None:
+        offsets = [tap.offset for tap in taps]
+        count = outputs.shape[1]
+        slopes: list[list[Tensor]] = []
+        for k in range(count):
+            grads = torch.autograd.grad(
+                outputs[:, k].sum(), offsets, retain_graph=k + 1 < count, allow_unused=True
+            )
+            slopes.append(
+                [
+                    torch.zeros_like(o) if g is None else g
+                    for g, o in zip(grads, offsets, strict=True)
+                ]
+            )
+        for index, tap in enumerate(taps):
+            pairs = [tap.factors(slope[index]) for slope in slopes]
+            for name in pairs[0]:
+                x = pairs[0][name][0]
+                d = torch.stack([pair[name][1] for pair in pairs], dim=1)  # (T, C, K, out)
+                self.gradients.setdefault(name, []).append((x, d))
+
+
+def _parameter_gram(batches: list[list[tuple[Tensor | None, Tensor]]]) -> Tensor:
+    """J J^T of one parameter over all batches: rows (sample, output), batches stacked."""
+    uses = list(zip(*batches, strict=True))
+    single = all(d.shape[2] == 1 for use in uses for _, d in use)
+    if len(uses) == 1 and single and uses[0][0][0] is not None:
+        x = torch.cat([pair[0][:, 0] for pair in uses[0] if pair[0] is not None])
+        d = torch.cat([pair[1][:, :, 0] for pair in uses[0]])
+        if _hadamard_is_cheaper(x, d):
+            samples, outputs = d.shape[:2]
+            slopes = d.reshape(samples * outputs, -1)
+            gram = slopes @ slopes.T
+            gram.view(samples, outputs, samples, outputs).mul_((x @ x.T)[:, None, :, None])
+            return gram
+    rows = torch.cat([_explicit([use[i] for use in uses]) for i in range(len(batches))])
+    return rows @ rows.T
+
+
+def _hadamard_is_cheaper(x: Tensor, d: Tensor) -> bool:
+    """(rows)^2 (out + 1) + samples^2 in, against rows in out + (rows)^2 in out."""
+    rows = d.shape[0] * d.shape[1]
+    size_in, size_out = x.shape[-1], d.shape[-1]
+    hadamard = rows**2 * (size_out + 1) + x.shape[0] ** 2 * size_in
+    return hadamard < rows * size_in * size_out + rows**2 * size_in * size_out
+
+
+def _explicit(uses: list[tuple[Tensor | None, Tensor]]) -> Tensor:
+    """The per-sample gradients of one batch, (samples x outputs, entries), summed over uses."""
+    total: Tensor | None = None
+    for x, d in uses:
+        rows = d.sum(2) if x is None else torch.einsum("tcko,tki->tcoi", d, x).flatten(2)
+        total = rows if total is None else total + rows
+    assert total is not None
+    return total.flatten(0, 1)
+
+
+def _fits(parts: list[_BatchFactors], budget: int) -> bool:
+    needed = sum(part.num_bytes for part in parts)
+    if needed > budget:
+        raise MeasurementError(
+            f"The layer-wise Gram matrix needs {readable_bytes(needed)} for the slopes of all "
+            f"layers, and the budget is {readable_bytes(budget)}. Use fewer samples, raise "
+            "memory=..., or ask for top_eigenvalues(fisher(risk), k=...)."
+        )
+    return True

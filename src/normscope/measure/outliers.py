@@ -1,0 +1,190 @@
+"""The outliers of the Fisher spectrum and the mean gradients that carry them (Karakida et al.)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from normscope.errors import InputError
+from normscope.measure._batches import float_leaves
+from normscope.measure._likelihoods import SquaredLoss
+from normscope.measure.operators.base import LinearOperator
+from normscope.measure.operators.fisher import fisher
+from normscope.measure.operators.hessian import hessian
+from normscope.measure.operators.jacobian import jacobian, require_outputs
+from normscope.measure.risk import Risk
+from normscope.measure.spectral.lanczos import top_eigenvalues
+from normscope.measure.spectral.norm import trace_of_square
+from normscope.measure.spectral.trace import trace
+from normscope.results.estimate import Estimate
+from normscope.results.outliers import LeadingDirections, SpectralBounds
+
+__all__ = ["leading_directions", "mean_gradients", "residual_term", "spectral_bounds"]
+
+
+def mean_gradients(risk: Risk) -> Tensor:
+    r"""E_t grad f_k for every output k, (outputs, parameters): one backward pass per output.
+
+    For the squared loss |E_t grad f_k|^2 = nu_k^T F* nu_k is a lower bound of lambda_max, and in
+    wide networks that are not centred nearly its value. Batches are averaged.
+    """
+    require_outputs(risk, "The mean gradient")
+    operator = jacobian(risk)
+    try:
+        rows = operator.shape[0]
+        width = _outputs_per_sample(risk, rows)
+        samples = rows // width
+        picks = torch.eye(width, dtype=operator.dtype, device=operator.device)
+        weights = _sample_weights(risk).to(picks)
+        stack = (weights[:, None, None] * picks[None]).permute(1, 0, 2).reshape(width, -1)
+        assert stack.shape == (width, samples * width)
+        return operator.rmatmat(stack.T).T
+    finally:
+        operator.close()
+
+
+def leading_directions(
+    risk: Risk, *, k: int | None = None, tol: float = 1e-3, seed: int = 0
+) -> LeadingDirections:
+    r"""The leading eigenvalues of F, and how much of each eigenvector is mean gradient.
+
+    .. math:: \mathrm{share}_i = \bigl\|P\,v_i\bigr\|^2,\quad
+              P \text{ onto } \mathrm{span}\{E_t\nabla f_1, \dots, E_t\nabla f_C\}
+
+    In wide networks that are not centred the C leading eigenvectors lie in that span (Karakida,
+    Theorem 3.1): shares near 1 mean pathological sharpness, which subtracting the mean of the
+    outputs removes.
+
+    Args:
+        risk: what to measure, squared loss.
+        k: how many eigenvalues; as many as outputs if not given.
+        tol: relative error of the eigenvalues.
+        seed: of the solver.
+    """
+    if not isinstance(risk.loss, SquaredLoss):
+        raise InputError(
+            "leading_directions compares eigenvectors of J^T J / T with mean gradients of the "
+            f"outputs, which needs the squared loss. Got {risk.loss.description}. Make a second "
+            "Risk with loss='mse' (no targets are needed)."
+        )
+    means = mean_gradients(risk)
+    operator = fisher(risk)
+    try:
+        size = min(operator.shape[0], operator.dual.shape[0] if operator.dual else 1)
+        count = min(len(means) if k is None else k, size)
+        spectrum = top_eigenvalues(operator, count, tol=tol, seed=seed, vectors=True)
+        products = operator.matmat(means.T).T
+    finally:
+        operator.close()
+    assert spectrum.vectors is not None
+    basis, _ = torch.linalg.qr(means.double().T)
+    vectors = torch.from_numpy(np.asarray(spectrum.vectors)).to(basis)
+    shares = (vectors @ basis).square().sum(1)
+    norms = means.double().square().sum(1)
+    safe = torch.where(norms > 0, norms, 1.0)
+    rayleigh = (means.double() * products.double()).sum(1) / safe
+    return LeadingDirections(
+        values=spectrum.values,
+        bounds=spectrum.bounds,
+        shares=shares.cpu().numpy(),
+        outliers=norms.cpu().numpy(),
+        rayleigh=rayleigh.cpu().numpy(),
+        converged=spectrum.converged,
+        seed=seed,
+        convention=spectrum.convention,
+    )
+
+
+def spectral_bounds(
+    operator: LinearOperator, *, num_matvecs: int = 60, seed: int = 0
+) -> SpectralBounds:
+    r"""Bounds of lambda_max of a PSD operator from two traces, by products only.
+
+    .. math:: \mathrm{tr} A^2/\mathrm{tr} A \le \lambda_{\max} \le \sqrt{\mathrm{tr} A^2}
+
+    Args:
+        operator: positive semidefinite, e.g. ``fisher(risk)``.
+        num_matvecs: products spent, half on each trace.
+        seed: of the probe vectors.
+    """
+    if not operator.psd:
+        raise InputError(
+            "These bounds hold for positive semidefinite operators, e.g. fisher(risk). This one "
+            "is not tagged so. Use top_eigenvalues instead."
+        )
+    first = trace(operator, num_matvecs=num_matvecs // 2, seed=seed)
+    second = trace_of_square(operator, num_matvecs=num_matvecs // 2, seed=seed)
+    return SpectralBounds(
+        lower=_ratio(second, first),
+        upper=second.sqrt("sqrt(tr A^2)"),
+        trace=first,
+        trace_of_square=second,
+        convention=dict(operator.convention),
+    )
+
+
+def residual_term(risk: Risk) -> LinearOperator:
+    r"""F - H, the part of the Hessian that the residuals carry.
+
+    .. math:: F - H = \frac1T\sum_t\sum_k (y_k - f_k)\,\nabla\nabla f_k
+
+    for the squared loss; for other losses F is the generalised Gauss-Newton matrix.
+    """
+    return _Difference(fisher(risk), hessian(risk))
+
+
+class _Difference(LinearOperator):
+    """A - B of two symmetric operators."""
+
+    def __init__(self, first: LinearOperator, second: LinearOperator) -> None:
+        self._first, self._second = first, second
+        super().__init__(
+            first.shape,
+            dtype=first.dtype,
+            device=first.device,
+            symmetric=True,
+            convention={**first.convention, "matrix": "Fisher matrix minus Hessian"},
+        )
+
+    def _forward(self, vectors: Tensor) -> Tensor:
+        return self._first._forward(vectors) - self._second._forward(vectors)
+
+
+def _outputs_per_sample(risk: Risk, rows: int) -> int:
+    if rows % risk.num_samples:
+        raise InputError(
+            f"The model gives {rows} numbers for {risk.num_samples} samples: not the same number "
+            "for each. Mean gradients need outputs of shape (samples, outputs)."
+        )
+    function = risk.function()
+    with function.open(), torch.no_grad():
+        leaves = float_leaves(function(function.values, function.prepared(risk.batches[0])))
+    if len(leaves) != 1:
+        raise InputError(
+            f"Mean gradients need one output tensor. The model gives {len(leaves)}: wrap it so "
+            "that it returns the one to be measured."
+        )
+    return rows // risk.num_samples
+
+
+def _sample_weights(risk: Risk) -> Tensor:
+    """Each sample's share of the mean over batches of the mean over samples."""
+    return torch.cat(
+        [torch.full((batch.size,), batch.weight / batch.size) for batch in risk.batches]
+    )
+
+
+def _ratio(top: Estimate, bottom: Estimate) -> Estimate:
+    value = top.value / bottom.value if bottom.value > 0 else 0.0
+    relative = [(e.standard_error / e.value) ** 2 if e.value else 0.0 for e in (top, bottom)]
+    return replace(
+        top,
+        quantity="tr A^2 / tr A",
+        value=value,
+        standard_error=abs(value) * sum(relative) ** 0.5,
+        exact=top.exact and bottom.exact,
+        matvecs=top.matvecs + bottom.matvecs,
+    )

@@ -1,0 +1,281 @@
+"""Randomness, precision, wrappers, memory: the same matrix whichever way it is computed."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import pytest
+import torch
+from torch import nn
+
+import normscope as ns
+from cases import BY_NAME, mlp, scrambled_dropout
+from normscope.measure import _linearization, _plan
+from normscope.measure._memory import budget_bytes, readable_bytes
+
+
+def close(a, b, tolerance=1e-10):
+    return float((a - b).norm() / b.norm()) < tolerance
+
+
+def risk_of(case, model=None, **options):
+    settings = {"loss": case.loss, "statistics": case.statistics, "parameters": case.parameters}
+    return ns.Risk(model or case.build(), case.inputs, case.targets, **{**settings, **options})
+
+
+class TestRandomness:
+    def test_dropout_has_one_mask_per_seed(self):
+        model, x = scrambled_dropout(), torch.randn(5, 3)
+        make = lambda seed: ns.Risk(model, x, loss="mse", statistics="batch", seed=seed)  # noqa: E731
+        first = ns.fisher(make(0)).to_dense()
+        assert torch.equal(first, ns.fisher(make(0)).to_dense())
+        assert not torch.allclose(first, ns.fisher(make(1)).to_dense())
+        J = ns.jacobian(make(0)).to_dense()
+        assert close(J.T @ J / 5, first)
+
+    def test_dropout_mask_is_that_of_the_seed(self):
+        model, x = scrambled_dropout(), torch.randn(5, 3)
+        operator = ns.jacobian(ns.Risk(model, x, loss="mse", statistics="batch", seed=4))
+        torch.manual_seed(4)
+        out = model.train()(x).reshape(-1)
+        row = torch.autograd.grad(out[3], list(model.parameters()))
+        assert torch.allclose(operator.to_dense()[3], torch.cat([g.reshape(-1) for g in row]))
+
+    def test_no_dropout_in_evaluation_mode(self):
+        model, x = scrambled_dropout(), torch.randn(5, 3)
+        a, b = (
+            ns.fisher(ns.Risk(model, x, loss="mse", statistics="running", seed=s)).to_dense()
+            for s in (0, 1)
+        )
+        assert torch.equal(a, b)
+
+    @pytest.mark.parametrize("name", ["mlp-tanh", "mlp-relu-ce", "loss-module-bce"])
+    def test_sampled_fisher_is_unbiased(self, name):
+        case = BY_NAME[name]
+        risk = risk_of(case)
+        draws = torch.stack(
+            [ns.fisher(risk, kind="sampled", seed=s).to_dense().diagonal() for s in range(200)]
+        )
+        error = draws.std(0) / len(draws) ** 0.5
+        gap = (draws.mean(0) - ns.fisher(risk).to_dense().diagonal()).abs()
+        assert bool((gap <= 5 * error + 1e-12).all())
+
+
+class TestPrecision:
+    @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+    def test_half_precision_is_computed_in_float32(self, dtype):
+        model = mlp(nn.BatchNorm1d(4)).to(dtype)
+        x, y = torch.randn(6, 3).to(dtype), torch.randn(6, 2).to(dtype)
+        half = ns.Risk(model, x, y, loss="mse", statistics="batch")
+        full = ns.Risk(model.float(), x.float(), y.float(), loss="mse", statistics="batch")
+        assert half.dtype == torch.float32
+        for make in (ns.fisher, ns.hessian):
+            assert torch.equal(make(half).to_dense(), make(full).to_dense())
+
+    def test_half_precision_is_said(self):
+        model = mlp().half()
+        risk = ns.Risk(model, torch.randn(4, 3).half(), loss="mse", statistics="batch")
+        assert risk.convention["precision"] == "float32 (the model is in float16)"
+        ns.fisher(risk) @ torch.ones(risk.num_parameters, dtype=torch.float32)
+        assert next(model.parameters()).dtype == torch.float16
+
+    @pytest.mark.parametrize("name", ["lstm", "gru", "attention", "bn2d-batch", "layer-norm"])
+    def test_float32_kernels(self, name):
+        case = BY_NAME[name]
+        exact = risk_of(case)
+        to_float = lambda t: t.float() if torch.is_floating_point(t) else t  # noqa: E731
+        single = ns.Risk(
+            case.build().float(),
+            to_float(case.inputs),
+            to_float(case.targets),
+            loss=case.loss,
+            statistics=case.statistics,
+        )
+        for make in (ns.jacobian, ns.fisher, ns.hessian):
+            assert close(make(single).to_dense().double(), make(exact).to_dense(), 1e-4)
+
+    def test_vectors_of_the_wrong_type_are_refused(self):
+        operator = ns.fisher(risk_of(BY_NAME["mlp-tanh"]))
+        with pytest.raises(ns.NormscopeError, match=r"takes torch\.float64"):
+            operator @ torch.ones(operator.shape[1], dtype=torch.float32)
+
+
+class TestWrappers:
+    def test_compiled_and_parallel_models_are_measured_without_their_wrapper(self):
+        case = BY_NAME["bn1d-batch"]
+        plain = case.build()
+        expected = ns.hessian(risk_of(case, plain)).to_dense()
+        for wrap in (lambda m: torch.compile(m, backend="eager"), nn.DataParallel):
+            risk = risk_of(case, wrap(plain))
+            assert risk.parameters.names[0] == "0.weight"
+            assert torch.equal(ns.hessian(risk).to_dense(), expected)
+
+    def test_compiled_inside(self):
+        case = BY_NAME["mlp-tanh"]
+        model = case.build()
+        expected = ns.fisher(risk_of(case, model)).to_dense()
+        model[2].compile(backend="eager")
+        assert torch.equal(ns.fisher(risk_of(case, model)).to_dense(), expected)
+
+    def test_inside_no_grad_inference_and_autocast(self):
+        case = BY_NAME["bn1d-batch-ce"]
+        model = case.build()
+        expected = [make(risk_of(case, model)).to_dense() for make in (ns.fisher, ns.hessian)]
+        for span in (torch.no_grad(), torch.inference_mode(), torch.autocast("cpu")):
+            with span:
+                found = [make(risk_of(case, model)).to_dense() for make in (ns.fisher, ns.hessian)]
+            assert all(map(torch.equal, found, expected))
+
+    def test_old_weight_norm_and_sparse_embedding(self):
+        import warnings
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model = nn.Sequential(nn.utils.weight_norm(nn.Linear(3, 4)), nn.Tanh(), nn.Linear(4, 2))
+        x, y = torch.randn(5, 3), torch.randn(5, 2)
+        H = ns.hessian(ns.Risk(model, x, y, loss="mse", statistics="batch")).to_dense()
+        assert close(H, H.T)
+        sparse = nn.Sequential(nn.Embedding(5, 2, sparse=True), nn.Flatten(), nn.Linear(6, 2))
+        tokens = torch.randint(5, (4, 3))
+        risk = ns.Risk(sparse, tokens, torch.randn(4, 2), loss="mse", statistics="batch")
+        H, J = ns.hessian(risk).to_dense(), ns.jacobian(risk).to_dense()
+        assert close(H, H.T)
+        assert close(ns.fisher(risk).to_dense(), J.T @ J / 4)
+        assert sparse[0].sparse
+
+
+class TestRoutes:
+    def jacobian(self, case):
+        operator = ns.jacobian(risk_of(case))
+        dense = operator.to_dense()
+        return operator._parts[0], dense
+
+    def test_replay_is_the_usual_route(self):
+        part, _ = self.jacobian(BY_NAME["bn2d-residual-batch"])
+        assert part._tape is not None
+
+    def test_without_forward_mode_the_transpose_is_differentiated(self):
+        part, dense = self.jacobian(BY_NAME["custom-derivative"])
+        assert part._tape is None
+        assert part._transposed is not None
+        assert dense.abs().sum() > 0
+
+    def test_what_cannot_be_replayed_is_run_again(self):
+        part, _ = self.jacobian(BY_NAME["overwriting"])
+        assert part._tape is None
+        assert part._forward_mode
+
+    @pytest.mark.parametrize("name", ["mlp-tanh", "bn2d-residual-batch", "attention", "lstm"])
+    def test_all_routes_agree(self, name, monkeypatch):
+        case = BY_NAME[name]
+        expected = ns.fisher(risk_of(case)).to_dense()
+
+        def no_forward_mode(*_):
+            raise NotImplementedError("forward mode")
+
+        def no_tape(*_):
+            raise _linearization.UntapedError("tape")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(_linearization, "record", no_tape)
+            assert close(ns.fisher(risk_of(case)).to_dense(), expected)
+            patch.setattr(_linearization, "record", no_forward_mode)
+            assert close(ns.fisher(risk_of(case)).to_dense(), expected)
+        with monkeypatch.context() as patch:
+            patch.setattr(_linearization, "VECTORIZED_BYTES", 0)
+            assert close(ns.fisher(risk_of(case)).to_dense(), expected)
+
+    def test_a_replay_that_is_wrong_is_noticed(self):
+        operator = ns.fisher(risk_of(BY_NAME["bn1d-batch"]))
+        v, w = torch.randn(2, operator.shape[1])
+        expected = ns.fisher(risk_of(BY_NAME["bn1d-batch"])).to_dense() @ w
+        operator @ v
+        part = operator._terms[0].jacobian
+        part._tape.replay = lambda pieces: torch.randn(part.size)
+        assert close(operator @ w, expected)
+        assert part._tape is None
+
+
+class TestMemory:
+    def test_budgets(self):
+        cpu = torch.device("cpu")
+        assert budget_bytes("2GB", cpu) == 2 * 10**9
+        assert budget_bytes("1.5 MiB", cpu) == 1.5 * 1024**2
+        assert budget_bytes(4096, cpu) == 4096
+        assert budget_bytes(None, cpu) > 10**6
+        assert readable_bytes(1.5e9) == "1.5 GB"
+
+    def coupled(self):
+        blocks = [nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.Tanh()) for _ in range(6)]
+        return nn.Sequential(*blocks, nn.Linear(8, 2))
+
+    def test_a_coupled_batch_is_checkpointed_and_exact(self):
+        torch.manual_seed(0)
+        model, x, y = self.coupled(), torch.randn(64, 8), torch.randn(64, 2)
+        make = lambda memory: ns.Risk(  # noqa: E731
+            model, x, y, loss="mse", statistics="batch", memory=memory
+        )
+        whole = make(None)
+        function = whole.function()
+        full = _plan.forward_bytes(function, whole.batches[0])
+        lean = _plan.forward_bytes(function, whole.batches[0], checkpointed=True)
+        assert lean < 0.5 * full
+        small = make(int(_plan.PASSING * (full + lean) / 2))
+        (piece,) = small.pieces(function)
+        assert piece.checkpointed
+        assert not piece.keep
+        V = torch.randn(whole.num_parameters, 2)
+        for operator in (ns.fisher, ns.hessian):
+            assert close(operator(small) @ V, operator(whole) @ V, 1e-12)
+        assert close(small.gradient(), whole.gradient(), 1e-12)
+
+    def test_what_does_not_fit_says_how_much_it_needs(self):
+        risk = ns.Risk(
+            self.coupled(), torch.randn(64, 8), loss="mse", statistics="batch", memory=1000
+        )
+        with pytest.raises(ns.NormscopeError, match=r"64 samples needs about [\d.]+ kB .* 1 kB"):
+            ns.fisher(risk)
+
+    @pytest.mark.parametrize("name", ["bn-functional", "loss-module-ce-smooth"])
+    def test_hidden_coupling_is_found_before_cutting(self, name):
+        case = BY_NAME[name]
+        risk = risk_of(case)
+        needed = _plan.forward_bytes(risk.function(), risk.batches[0])
+        small = risk_of(case, memory=int(0.9 * _plan.PASSING * needed))
+        with pytest.raises(ns.NormscopeError, match="cannot be cut"):
+            ns.fisher(small)
+
+    def test_only_what_fits_is_kept(self):
+        model = mlp()
+        batches = [(torch.randn(50, 3), torch.randn(50, 2)) for _ in range(4)]
+        make = lambda memory: ns.Risk.from_batches(  # noqa: E731
+            model, batches, loss="mse", statistics="batch", memory=memory
+        )
+        needed = _plan.forward_bytes(make(None).function(), make(None).batches[0])
+        small = make(int((_plan.PASSING + 2.5 * _plan.KEPT) * needed))
+        assert [p.keep for p in small.pieces(small.function())] == [True, True, False, False]
+        assert close(ns.fisher(small).to_dense(), ns.fisher(make(None)).to_dense(), 1e-12)
+
+    def test_close_releases_the_graphs_and_the_operator_still_works(self):
+        risk = risk_of(BY_NAME["bn2d-batch"])
+        for make in (ns.fisher, ns.jacobian, ns.hessian):
+            operator = make(risk)
+            v = torch.randn(operator.shape[1])
+            before = operator @ v
+            operator.close()
+            assert close(operator @ v, before, 1e-12)
+
+    def test_no_cycle_keeps_an_operator_alive(self):
+        risk = risk_of(BY_NAME["bn2d-batch"])
+        gc.collect()
+        gc.disable()
+        try:
+            for make in (ns.fisher, ns.jacobian, ns.hessian):
+                operator = make(risk)
+                operator @ torch.ones(operator.shape[1])
+                watch = weakref.ref(operator)
+                del operator
+                assert watch() is None
+        finally:
+            gc.enable()
