@@ -63,6 +63,7 @@ class ConvTap(Tap):
             kernel, stride = (1, *kernel), (1, *stride)
             padding, dilation = (0, *padding), (1, *dilation)
         self._x = x
+        self._patches: Tensor | None = None
         self._window = {
             "kernel_size": kernel, "stride": stride, "padding": padding, "dilation": dilation
         }  # fmt: skip
@@ -71,8 +72,9 @@ class ConvTap(Tap):
         d = delta.flatten(2).transpose(1, 2)
         made: dict[str, tuple[Tensor | None, Tensor]] = {}
         if "weight" in self.names:
-            patches = functional.unfold(self._x, **self._window).transpose(1, 2)
-            made[self.names["weight"]] = (patches, d)
+            if self._patches is None:
+                self._patches = functional.unfold(self._x, **self._window).transpose(1, 2)
+            made[self.names["weight"]] = (self._patches, d)
         if "bias" in self.names:
             made[self.names["bias"]] = (None, d)
         return made

@@ -8,6 +8,7 @@ coupled by batch statistics, or a layer is of unknown form, the exact products a
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -29,6 +30,7 @@ from normscope.results.gram import GramSpectrum
 
 __all__ = ["gram_matrix", "gram_spectrum"]
 
+PAIR_BLOCK = 2e7  # entries of a block of pairs of positions
 LIMIT = 20_000  # rows of a Gram matrix that are diagonalised without being asked twice
 
 
@@ -145,12 +147,12 @@ def _layerwise(
     found = [part for part in parts if part is not None]
     if not _fits(found, risk.budget):
         return None
-    covered = set.intersection(*(set(part.gradients) for part in found))
+    covered = set.intersection(*(part.covered for part in found))
     total: Tensor | None = None
     with progress("Gram matrix", len(covered)) as tick:
         for name in wanted.names:
             if name in covered:
-                term = _parameter_gram([part.gradients[name] for part in found])
+                term = _parameter_gram(name, found)
                 total = term if total is None else total.add_(term)
                 tick()
     rest = [name for name in wanted.names if name not in covered]
@@ -181,17 +183,25 @@ def _gathered(risk: Risk, matrix: Tensor, parts: list[_BatchFactors]) -> Tensor:
 
 
 class _BatchFactors:
-    """Per parameter the factors (x, d) of one batch, d with one slice per output."""
+    """Per parameter what J J^T needs of one batch: factors (x, d), or gradients of each sample."""
 
-    def __init__(self, outputs: Tensor, weight: float) -> None:
+    def __init__(self, outputs: Tensor, weight: float, samples: int) -> None:
         self.outputs = outputs
         self.weight = weight
-        self.gradients: dict[str, list[tuple[Tensor | None, Tensor]]] = {}
+        self._samples = samples  # over all batches: the form must be the same in each
+        self.factors: dict[str, tuple[Tensor, Tensor]] = {}  # (T, K, in), (T, C, K, out)
+        self.rows: dict[str, Tensor] = {}  # (T, C, entries)
+
+    @property
+    def covered(self) -> set[str]:
+        """Parameters whose gradients are known."""
+        return self.factors.keys() | self.rows.keys()
 
     @property
     def num_bytes(self) -> float:
-        tensors = [t for uses in self.gradients.values() for pair in uses for t in pair]
-        return float(sum(t.numel() * t.element_size() for t in tensors if t is not None))
+        """What is held."""
+        tensors = [*self.rows.values(), *(t for pair in self.factors.values() for t in pair)]
+        return float(sum(t.numel() * t.element_size() for t in tensors))
 
     @classmethod
     def of(cls, risk: Risk, batch: Batch, wanted: set[str]) -> _BatchFactors | None:
@@ -215,65 +225,81 @@ class _BatchFactors:
                 return None
             if not taps or not leaves[0].requires_grad:
                 return None
-            made = cls(leaves[0].detach(), batch.weight)
+            made = cls(leaves[0].detach(), batch.weight, risk.num_samples)
             made._fill(taps, leaves[0].reshape(batch.size, -1))
         return made
 
     def _fill(self, taps: list[Tap], outputs: Tensor) -> None:
         offsets = [tap.offset for tap in taps]
         count = outputs.shape[1]
-        slopes: list[list[Tensor]] = []
+        uses = Counter(name for tap in taps for name in tap.names.values())
         for k in range(count):
             grads = torch.autograd.grad(
                 outputs[:, k].sum(), offsets, retain_graph=k + 1 < count, allow_unused=True
             )
-            slopes.append(
-                [
-                    torch.zeros_like(o) if g is None else g
-                    for g, o in zip(grads, offsets, strict=True)
-                ]
-            )
-        for index, tap in enumerate(taps):
-            pairs = [tap.factors(slope[index]) for slope in slopes]
-            for name in pairs[0]:
-                x = pairs[0][name][0]
-                d = torch.stack([pair[name][1] for pair in pairs], dim=1)  # (T, C, K, out)
-                self.gradients.setdefault(name, []).append((x, d))
+            for tap, grad in zip(taps, grads, strict=True):
+                delta = torch.zeros_like(tap.offset) if grad is None else grad
+                for name, (x, d) in tap.factors(delta).items():
+                    if x is not None and uses[name] == 1 and self._keep_factors(x, d, count):
+                        self._slot(self.factors, name, x, d, k, count)
+                    else:
+                        self._add_rows(name, x, d, k, count)
+
+    def _keep_factors(self, x: Tensor, d: Tensor, count: int) -> bool:
+        """Whether the Hadamard product of Gram matrices over positions costs less."""
+        rows, positions = self._samples * count, x.shape[1]
+        size_in, size_out = x.shape[2], d.shape[2]
+        pairs = (rows * positions) ** 2 * (size_out + 1)
+        pairs += (self._samples * positions) ** 2 * size_in
+        return pairs < (rows * positions + rows**2) * size_in * size_out
+
+    @staticmethod
+    def _slot(
+        store: dict[str, tuple[Tensor, Tensor]],
+        name: str,
+        x: Tensor,
+        d: Tensor,
+        k: int,
+        count: int,
+    ) -> None:
+        if name not in store:
+            store[name] = (x, d.new_empty(d.shape[0], count, *d.shape[1:]))
+        store[name][1][:, k] = d
+
+    def _add_rows(self, name: str, x: Tensor | None, d: Tensor, k: int, count: int) -> None:
+        """Sum over positions of d x^T, added to what other uses of the parameter gave."""
+        row = d.sum(1) if x is None else torch.einsum("tko,tki->toi", d, x).flatten(1)
+        if name not in self.rows:
+            self.rows[name] = row.new_zeros(row.shape[0], count, row.shape[1])
+        self.rows[name][:, k] += row
 
 
-def _parameter_gram(batches: list[list[tuple[Tensor | None, Tensor]]]) -> Tensor:
+def _parameter_gram(name: str, parts: list[_BatchFactors]) -> Tensor:
     """J J^T of one parameter over all batches: rows (sample, output), batches stacked."""
-    uses = list(zip(*batches, strict=True))
-    single = all(d.shape[2] == 1 for use in uses for _, d in use)
-    if len(uses) == 1 and single and uses[0][0][0] is not None:
-        x = torch.cat([pair[0][:, 0] for pair in uses[0] if pair[0] is not None])
-        d = torch.cat([pair[1][:, :, 0] for pair in uses[0]])
-        if _hadamard_is_cheaper(x, d):
-            samples, outputs = d.shape[:2]
-            slopes = d.reshape(samples * outputs, -1)
-            gram = slopes @ slopes.T
-            gram.view(samples, outputs, samples, outputs).mul_((x @ x.T)[:, None, :, None])
-            return gram
-    rows = torch.cat([_explicit([use[i] for use in uses]) for i in range(len(batches))])
-    return rows @ rows.T
-
-
-def _hadamard_is_cheaper(x: Tensor, d: Tensor) -> bool:
-    """(rows)^2 (out + 1) + samples^2 in, against rows in out + (rows)^2 in out."""
-    rows = d.shape[0] * d.shape[1]
-    size_in, size_out = x.shape[-1], d.shape[-1]
-    hadamard = rows**2 * (size_out + 1) + x.shape[0] ** 2 * size_in
-    return hadamard < rows * size_in * size_out + rows**2 * size_in * size_out
-
-
-def _explicit(uses: list[tuple[Tensor | None, Tensor]]) -> Tensor:
-    """The per-sample gradients of one batch, (samples x outputs, entries), summed over uses."""
-    total: Tensor | None = None
-    for x, d in uses:
-        rows = d.sum(2) if x is None else torch.einsum("tcko,tki->tcoi", d, x).flatten(2)
-        total = rows if total is None else total + rows
-    assert total is not None
-    return total.flatten(0, 1)
+    if name in parts[0].rows:
+        rows = torch.cat([part.rows[name].flatten(0, 1) for part in parts])
+        return rows @ rows.T
+    x = torch.cat([part.factors[name][0] for part in parts])
+    d = torch.cat([part.factors[name][1] for part in parts])
+    samples, outputs, positions, width = d.shape
+    slopes = d.reshape(-1, width)
+    if positions == 1:
+        gram = slopes @ slopes.T
+        gram.view(samples, outputs, samples, outputs).mul_((x[:, 0] @ x[:, 0].T)[:, None, :, None])
+        return gram
+    flat = x.reshape(samples * positions, -1)
+    blocks = []
+    step = max(1, int(PAIR_BLOCK // (outputs * positions * len(slopes))))
+    for start in range(0, samples, step):
+        some = d[start : start + step]
+        left = (some.reshape(-1, width) @ slopes.T).view(-1, outputs, positions, *d.shape[:3])
+        right = (x[start : start + step].reshape(-1, flat.shape[1]) @ flat.T).view(
+            -1, positions, samples, positions
+        )
+        blocks.append(
+            torch.einsum("tcasdb,tasb->tcsd", left, right).reshape(len(some) * outputs, -1)
+        )
+    return torch.cat(blocks)
 
 
 def _fits(parts: list[_BatchFactors], budget: int) -> bool:
