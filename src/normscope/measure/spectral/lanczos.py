@@ -46,10 +46,10 @@ def top_eigenvalues(
     Lanczos with full reorthogonalisation and thick restart (Wu and Simon 2000). It stops by
     itself. For k = 1 it stops when the run excludes an eigenvalue above theta (1 + tol): a random
     start vector hides one only with probability 1 - ``confidence``. That is a worst case, since an
-    eigenvalue must lie there, too: on spectra with nearly equal leading eigenvalues, where a test
-    of the residual alone is wrong in one case of five, about 1 in 100 answers is off by more than
-    ``tol`` (and by less than 3 ``tol``) at the default. For
-    k > 1 it stops when min(||r||, ||r||^2 / gap) <= tol theta for all, and a probe from a fresh
+    eigenvalue must lie there, too: on random spectra with nearly equal leading eigenvalues, where
+    stopping at ||r||^2 / gap <= tol theta is wrong in one case of five, about 1 in 100 answers is
+    off by more than ``tol`` (and by less than 3 ``tol``) at the default. For k > 1 it stops when
+    min(||r||, ||r||^2 / gap) <= tol theta / 2 twice in a row for all, and a probe from a fresh
     random vector has excluded further copies. Where the operator has a smaller dual side (the Gram
     matrix J J^T of J^T J), that one is multiplied.
 
