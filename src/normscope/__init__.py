@@ -18,6 +18,7 @@ _HOME = {
     "mlp": "normscope.spec",
     "cnn": "normscope.spec",
     "residual_mlp": "normscope.spec",
+    "register_activation": "normscope.spec",
     # prediction
     "predict": "normscope.theory",
     "phase_diagram": "normscope.theory",
@@ -30,7 +31,10 @@ _HOME = {
     "top_eigenvalues": "normscope.measure",
     "spectral_density": "normscope.measure",
     "trace": "normscope.measure",
+    "frobenius_norm": "normscope.measure",
     "gram_spectrum": "normscope.measure",
+    "leading_directions": "normscope.measure",
+    "spectral_bounds": "normscope.measure",
     # errors
     "NormscopeError": "normscope.errors",
 }

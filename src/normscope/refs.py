@@ -95,9 +95,7 @@ LUO2019 = Reference(
     "ICLR",
     2019,
 )
-CHO2009 = Reference(
-    "cho2009", "Cho, Saul", "Kernel methods for deep learning", "NeurIPS", 2009
-)
+CHO2009 = Reference("cho2009", "Cho, Saul", "Kernel methods for deep learning", "NeurIPS", 2009)
 WILLIAMS1997 = Reference(
     "williams1997", "Williams", "Computing with infinite networks", "NeurIPS", 1997
 )

@@ -14,7 +14,13 @@ from normscope.measure.risk import Risk
 
 # questions about operators, loaded when first asked
 _HOME = {
+    "frobenius_norm": "normscope.measure.spectral",
+    "gram_matrix": "normscope.measure.gram",
     "gram_spectrum": "normscope.measure.gram",
+    "leading_directions": "normscope.measure.outliers",
+    "mean_gradients": "normscope.measure.outliers",
+    "residual_term": "normscope.measure.outliers",
+    "spectral_bounds": "normscope.measure.outliers",
     "spectral_density": "normscope.measure.spectral",
     "top_eigenvalues": "normscope.measure.spectral",
     "trace": "normscope.measure.spectral",
