@@ -285,10 +285,11 @@ def test_chunked_is_unchunked(case):
     small = risk_of(case, memory=max(1, int(0.8 * _plan.PASSING * needed)))
     assert len(small.pieces(small.function())) > 1
     for name, operator in operators(small, case).items():
-        dense, expected = operator.to_dense(), whole[name].to_dense()
-        if name == "jacobian" and case.name == "tuple-outputs":
-            continue  # its rows are ordered piece by piece
-        assert error(dense, expected) < 1e-12, name
+        V = torch.randn(operator.shape[1], 2)
+        products, expected = operator @ V, whole[name] @ V
+        if name == "jacobian" and case.name == "tuple-outputs":  # rows in the order of the pieces
+            products, expected = products.sort(0).values, expected.sort(0).values
+        assert error(products, expected) < 1e-12, name
 
 
 def test_the_mean_over_batches_is_the_quantity():

@@ -16,6 +16,7 @@ from normscope.measure.risk import Risk
 _HOME = {
     "frobenius_norm": "normscope.measure.spectral",
     "gram_matrix": "normscope.measure.gram",
+    "frobenius_norm": "normscope.measure.spectral",
     "gram_spectrum": "normscope.measure.gram",
     "leading_directions": "normscope.measure.outliers",
     "mean_gradients": "normscope.measure.outliers",
@@ -24,6 +25,7 @@ _HOME = {
     "spectral_density": "normscope.measure.spectral",
     "top_eigenvalues": "normscope.measure.spectral",
     "trace": "normscope.measure.spectral",
+    "trace_of_square": "normscope.measure.spectral",
 }
 
 __all__ = [

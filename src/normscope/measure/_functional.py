@@ -21,7 +21,9 @@ from normscope.measure._loss import flat
 from normscope.measure._parameters import ParameterSet, computed_dtype
 from normscope.measure._session import patch_forward, reseed, session
 
-__all__ = ["ModelFunction"]
+__all__ = ["ModelFunction", "recomputed"]
+
+Wrapper = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 class ModelFunction:
@@ -84,15 +86,17 @@ class ModelFunction:
         return other
 
     @contextlib.contextmanager
-    def open(self, *, checkpointed: bool = False, fused: bool = False) -> Iterator[None]:
+    def open(self, *, blocks: Wrapper | None = None, fused: bool = False) -> Iterator[None]:
         """The span in which calls, and backward passes of checkpointed calls, are made.
 
-        ``fused`` is for forward-mode passes: batch norm with its short derivative.
+        ``blocks`` wraps the forward of each block of the outermost sequences; ``fused`` is for
+        forward-mode passes: batch norm with its short derivative.
         """
         with session(self._model, seed=self._seed, device=self.device):
             statistics.set_mode(self._model, self._statistics)
-            if checkpointed:
-                _checkpoint_blocks(self._model)
+            if blocks is not None:
+                for block in _blocks(self._model):
+                    patch_forward(block, blocks)
             if fused:
                 fuse_batch_norms(self._model)
             yield
@@ -177,7 +181,7 @@ def _copied(tensor: Tensor) -> Tensor:
     return copy.contiguous()
 
 
-def _watch(label: str, found: list[str]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _watch(label: str, found: list[str]) -> Wrapper:
     def make(forward: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(forward)
         def watched(*args: Any, **kwargs: Any) -> Any:
@@ -191,13 +195,9 @@ def _watch(label: str, found: list[str]) -> Callable[[Callable[..., Any]], Calla
     return make
 
 
-def _checkpoint_blocks(model: nn.Module) -> None:
-    """Recompute the blocks of the outermost sequences in the backward pass."""
-    for block in _blocks(model):
-        patch_forward(block, _recomputed)
+def recomputed(forward: Callable[..., Any]) -> Callable[..., Any]:
+    """Keep only the inputs; run ``forward`` again in the backward pass."""
 
-
-def _recomputed(forward: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(forward)
     def run(*args: Any, **kwargs: Any) -> Any:
         return checkpoint(forward, *args, use_reentrant=False, **kwargs)

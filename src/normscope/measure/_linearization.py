@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from normscope.measure._batches import Batch
-from normscope.measure._functional import ModelFunction
+from normscope.measure._functional import ModelFunction, recomputed
 from normscope.measure._loss import flat
 from normscope.measure._tape import Tape, UntapedError, directional, record
 
@@ -89,7 +89,7 @@ class Linearization:
         if self._graph is not None:
             out = self._pull_through(self._graph, vectors)
         else:
-            with self._function.open(checkpointed=self._checkpointed):
+            with self._function.open(blocks=recomputed if self._checkpointed else None):
                 leaves, outputs = self._function.with_graph(self._batch)
                 out = self._pull_through((leaves, flat(outputs)), vectors)
         if self._doubtful:

@@ -77,15 +77,21 @@ class SavedBytes:
 
     def __init__(self, *, besides: list[Tensor] | None = None) -> None:
         self._seen = {t.untyped_storage().data_ptr() for t in besides or []}
+        self._held: list[Tensor] = []  # or the address of a freed one could be met again
         self._hooks = saved_tensors_hooks(self._pack, lambda tensor: tensor)
         self.total = 0
 
     def _pack(self, tensor: Tensor) -> Tensor:
+        self.add(tensor)
+        return tensor
+
+    def add(self, tensor: Tensor) -> None:
+        """Count a tensor that is kept by other means, once."""
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in self._seen:
             self._seen.add(storage.data_ptr())
+            self._held.append(tensor)
             self.total += storage.nbytes()
-        return tensor
 
     def __enter__(self) -> SavedBytes:
         self._hooks.__enter__()

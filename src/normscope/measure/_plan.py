@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,11 +18,12 @@ from normscope.measure._memory import SavedBytes, readable_bytes
 
 __all__ = ["Piece", "forward_bytes", "pieces"]
 
-# Bytes of a saved pass in units of what autograd saves for one backward pass (measured on the
-# networks of benchmarks/products.py): the graph and the forward-mode tape, or the work of one
-# pass that is thrown away afterwards.
+# Memory in units of what autograd saves for one backward pass, from the resident size of the
+# networks of benchmarks/products.py: graph and tape (or graph of the gradient) that are kept
+# (2.9-4.0), and the peak of a pass that is thrown away, first order (1.8-2.3) and second (3.6-4.8).
 KEPT = 4.0
-PASSING = 2.0
+PASSING = 2.5
+PASSING_TWICE = 5.0
 PROBED = 4  # samples whose pass is measured; the rest is in proportion
 
 
@@ -34,12 +38,18 @@ class Piece:
 
 
 def pieces(
-    function: ModelFunction, batches: list[Batch], *, loss: Loss | None, budget: int
+    function: ModelFunction,
+    batches: list[Batch],
+    *,
+    loss: Loss | None,
+    budget: int,
+    passing: float,
 ) -> list[Piece]:
     """The batches, cut where the samples are independent and checkpointed where they are not."""
-    parts = [part for batch in batches for part in _fitted(function, batch, loss, budget)]
-    working = PASSING * max(part.num_bytes for part in parts)
-    planned, used = [], working
+    limit = budget / passing  # what one pass may save
+    parts = [part for batch in batches for part in _fitted(function, batch, loss, limit)]
+    used = passing * max(part.num_bytes for part in parts)
+    planned = []
     for part in parts:
         used += KEPT * part.num_bytes
         planned.append(replace(part, keep=used <= budget and not part.checkpointed))
@@ -48,35 +58,55 @@ def pieces(
 
 def forward_bytes(function: ModelFunction, batch: Batch, *, checkpointed: bool = False) -> float:
     """Bytes that the graph of one forward pass keeps, by measuring a few samples of it."""
+    measure = _checkpointed_bytes if checkpointed else _saved_bytes
     size = batch.size
     if size > PROBED:
         try:
-            part = batch.part(0, PROBED)
-            return _measured(function, part, checkpointed) * size / PROBED
+            return measure(function, batch.part(0, PROBED)) * size / PROBED
         except Exception:
             pass  # a model that cannot take a part: measure the whole
-    return _measured(function, batch, checkpointed)
+    return measure(function, batch)
 
 
-def _measured(function: ModelFunction, batch: Batch, checkpointed: bool) -> float:
-    with (
-        function.open(checkpointed=checkpointed),
-        SavedBytes(besides=function.values) as saved,
-    ):
-        outputs = function.with_graph(batch)
-    del outputs
+def _saved_bytes(function: ModelFunction, batch: Batch) -> float:
+    with function.open(), SavedBytes(besides=function.values) as saved:
+        graph = function.with_graph(batch)
+    del graph
     return float(saved.total)
 
 
-def _fitted(function: ModelFunction, batch: Batch, loss: Loss | None, budget: int) -> list[Piece]:
+def _checkpointed_bytes(function: ModelFunction, batch: Batch) -> float:
+    """What is saved between the blocks, their inputs, and the largest of the blocks."""
+    between = SavedBytes(besides=function.values)
+    inside: list[int] = []
+
+    def measured(forward: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(forward)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            for tensor in float_leaves((args, kwargs)):
+                between.add(tensor)
+            with SavedBytes(besides=[*function.values, *float_leaves((args, kwargs))]) as saved:
+                out = forward(*args, **kwargs)
+            inside.append(saved.total)
+            return out
+
+        return run
+
+    with function.open(blocks=measured), between:
+        graph = function.with_graph(batch)
+    del graph
+    return float(between.total + max(inside, default=0))
+
+
+def _fitted(function: ModelFunction, batch: Batch, loss: Loss | None, limit: float) -> list[Piece]:
     batch = function.prepared(batch)
     needed = forward_bytes(function, batch)
-    if PASSING * needed <= budget:
+    if needed <= limit:
         return [Piece(batch, needed)]
-    chunk = int(batch.size * budget / (PASSING * needed))
+    chunk = int(batch.size * limit / needed)
     if chunk >= 1 and loss is not None and _separable(function, batch, loss, chunk):
         return _cut(batch, loss, chunk, needed)
-    return [_checkpointed(function, batch, needed, budget)]
+    return [_checkpointed(function, batch, needed, limit)]
 
 
 def _cut(batch: Batch, loss: Loss, chunk: int, needed: float) -> list[Piece]:
@@ -89,19 +119,18 @@ def _cut(batch: Batch, loss: Loss, chunk: int, needed: float) -> list[Piece]:
     return parts
 
 
-def _checkpointed(function: ModelFunction, batch: Batch, needed: float, budget: int) -> Piece:
+def _checkpointed(function: ModelFunction, batch: Batch, needed: float, limit: float) -> Piece:
     lowest = needed
     if batch.constants is None:  # frozen layers count their calls: nothing may run twice
-        lowest = forward_bytes(function, batch, checkpointed=True)
-    # One block at a time is recomputed; that it is no more than half of the rest is a guess
-    # on the safe side for networks of several blocks.
-    if PASSING * lowest <= budget:
-        return Piece(batch, lowest, checkpointed=lowest < needed)
+        lowest = min(needed, forward_bytes(function, batch, checkpointed=True))
+    if lowest <= limit:
+        return Piece(batch, lowest, checkpointed=True)
     raise MeasurementError(
-        f"A batch of {batch.size} samples needs about {readable_bytes(PASSING * lowest)} and the "
-        f"budget is {readable_bytes(budget)}. It cannot be cut, because its samples depend on one "
-        "another through batch statistics, random masks or the loss. Raise memory=..., use a "
-        "smaller batch, or statistics='running' or 'frozen'."
+        f"A batch of {batch.size} samples saves about {readable_bytes(lowest)} in one pass and the "
+        f"memory budget leaves {readable_bytes(limit)} for it. It cannot be cut, because its "
+        "samples depend on one another through batch statistics, random masks or the loss. Raise "
+        f"memory=... {lowest / limit:.1f}-fold, use a smaller batch, or statistics='running' or "
+        "'frozen'."
     )
 
 

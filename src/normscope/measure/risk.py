@@ -13,12 +13,12 @@ from torch import Tensor, nn
 
 from normscope.errors import InputError, MeasurementError, NormscopeError
 from normscope.measure._batches import Batch, materialized
-from normscope.measure._functional import ModelFunction
+from normscope.measure._functional import ModelFunction, recomputed
 from normscope.measure._loss import Loss, LossItself, flat
 from normscope.measure._losses import as_loss
 from normscope.measure._memory import budget_bytes
 from normscope.measure._parameters import ParameterSet, computed_dtype, select_parameters
-from normscope.measure._plan import Piece, pieces
+from normscope.measure._plan import PASSING, PASSING_TWICE, Piece, pieces
 from normscope.measure._session import original_module
 from normscope.measure._statistics import STATISTICS, check_statistics, coupling_layers
 from normscope.seeds import checked_seed
@@ -57,7 +57,9 @@ class Risk:
         parameters: None (all trainable), ``"weights"`` (weight matrices and kernels only, as in
             the theory), or names, globs, layers, kinds (``"weight"``, ``"bias"``, ``"norm"``).
         seed: draws dropout masks and other randomness of the model, the same in every pass.
-        memory: budget such as ``"2GB"``; None is half of what is free.
+        memory: budget for saved passes, such as ``"2GB"``; None is half of what is free. Samples
+            that do not depend on one another are cut to fit; batches whose samples do are
+            recomputed block by block.
 
     Example:
         >>> _ = torch.manual_seed(0)
@@ -227,10 +229,11 @@ class Risk:
         _check_parameters(function)
         return function
 
-    def pieces(self, function: ModelFunction) -> list[Piece]:
+    def pieces(self, function: ModelFunction, *, second_order: bool = False) -> list[Piece]:
         """The batches, divided so that one pass stays within the memory budget."""
         loss = self.loss if self.has_outputs else None
-        return pieces(function, self.batches, loss=loss, budget=self.budget)
+        passing = PASSING_TWICE if second_order else PASSING
+        return pieces(function, self.batches, loss=loss, budget=self.budget, passing=passing)
 
     def reduced(self, total: Tensor) -> Tensor:
         """The sum over all processes of one process's sum over its batches (here: one process)."""
@@ -255,7 +258,7 @@ class Risk:
         function = self.function()
         total = torch.zeros(self.num_parameters, dtype=self.dtype, device=self.device)
         for piece in self.pieces(function):
-            with function.open(checkpointed=piece.checkpointed):
+            with function.open(blocks=recomputed if piece.checkpointed else None):
                 _, gradient = self._loss_and_gradient(function, piece.batch)
             total += piece.batch.weight * gradient
         return self.reduced(total)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from normscope.errors import MeasurementError
-from normscope.measure._functional import ModelFunction
+from normscope.measure._functional import ModelFunction, recomputed
 from normscope.measure._linearization import VECTORIZED_BYTES, in_groups
 from normscope.measure._plan import Piece
 from normscope.measure._session import product
@@ -53,7 +53,9 @@ class HessianOperator(LinearOperator):
     def __init__(self, risk: Risk, function: ModelFunction) -> None:
         self._risk = risk
         self._function = function
-        self._terms = [_Term(risk, function, piece) for piece in risk.pieces(function)]
+        self._terms = [
+            _Term(risk, function, piece) for piece in risk.pieces(function, second_order=True)
+        ]
         self._pair: tuple[Tensor, ...] | None = ()
         self.parameters = function.parameters
         super().__init__(
@@ -122,7 +124,7 @@ class _Term:
         if self._graph is not None:
             out = self._through(self._graph, vectors)
         else:
-            with self._function.open(checkpointed=self._piece.checkpointed):
+            with self._function.open(blocks=recomputed if self._piece.checkpointed else None):
                 out = self._through(self._gradient_graph(), vectors)
         return out
 
