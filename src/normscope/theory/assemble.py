@@ -226,11 +226,12 @@ def _mean_subtracted(sums: _Sums) -> _Draft:
             sums.a1, sums.a2, sums.slope, samples=t, input_width=sums.input_width
         )
     )
-    draft.lambda_max = value
+    # root of one output's second moment: the edge exceeds it only for a handful of samples
+    spread = math.sqrt((sums.a1 - sums.a2) ** 2 / t + sums.slope**2 / sums.input_width)
+    draft.lambda_max = min(value, spread)
     draft.equations += equations_of(mean_subtraction_linearised)
-    if value > float(upper):
-        spread = (sums.a1 - sums.a2) ** 2 / t + sums.slope**2 / sums.input_width
-        draft.upper = math.sqrt(c * spread)
+    if draft.lambda_max > float(upper):
+        draft.upper = math.sqrt(c) * spread
         draft.flags.append(
             f"T = {t:g} is not small against the input width {sums.input_width}: the paper's "
             f"upper bound with c2 = 0 ({float(upper):.4g}) is too low, so the spread of the input "
@@ -318,12 +319,12 @@ def _layer_normed(sums: _Sums, seed: int) -> _Draft:
 
 
 def _as_printed(draft: _Draft, per_layer: Array, spec: NetworkSpec) -> None:
+    if draft.lambda_max is None:  # centred: the printed sum vanishes as well
+        return
     total = float(per_layer.sum())
     draft.lambda_max, draft.lower = total, None
     draft.upper = math.sqrt(spec.outputs) * total
-    draft.flags = [
-        flag for flag in draft.flags if "centred" not in flag and "stand out" not in flag
-    ]
+    draft.flags = [flag for flag in draft.flags if "stand out" not in flag]
 
 
 def _flag_gamma(spec: NetworkSpec, draft: _Draft, per_layer: Array, sums: _Sums) -> None:
@@ -413,7 +414,7 @@ def _assumptions(
     notes = ["Wide layers: corrections are O(1/sqrt(width)).", "Gaussian weights and biases."]
     if not real:
         notes.append("Inputs are independent, centred, of unit variance.")
-    if parameters == "weights" or theory == "wei2019":
+    if parameters == "weights":
         notes.append("Weights only: biases, gamma and beta are not differentiated.")
     if spec.norm is not None and spec.norm.kind == "batch":
         notes.append(

@@ -73,7 +73,7 @@ def gram_of(nets: Networks, theory: str, parameters: str) -> Gram:
         gram = _train(nets)
     else:
         gram = _frozen(nets, theory)
-    if parameters == "weights" or theory == "wei2019":  # the paper counts weights only
+    if parameters == "weights":
         gram = replace(gram, kinds={"weight": gram.kinds["weight"]})
     return gram
 

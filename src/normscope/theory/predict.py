@@ -62,7 +62,8 @@ def predict(
         theory: ``"corrected"`` (batch norm in train mode, full Jacobian), ``"frozen"``
             (statistics held constant) or ``"wei2019"`` (as printed); a tuple gives all of them.
             Networks without batch norm differ only under ``"wei2019"``.
-        parameters: ``"weights"``, as in the papers, or ``"all"``: biases, gamma and beta too.
+        parameters: ``"weights"``, as in the papers, or ``"all"``: biases, gamma and beta too
+            (``"wei2019"`` has weights only).
         inputs: real data (samples, features) in place of iid Gaussian inputs; dense networks.
         seed: for the random outputs of layer norm on the outputs, the only random part.
 
@@ -106,8 +107,9 @@ def _from_theory(
         members = [specs[i] for i in indices]
         nets = stack(members, math.inf if samples is None else samples)
         for theory in theories:
+            counted = "weights" if theory == "wei2019" else parameters  # as the paper counts
             with np.errstate(over="ignore", invalid="ignore"):
-                gram = gram_of(nets, theory, parameters)
+                gram = gram_of(nets, theory, counted)
             for column, index in enumerate(indices):
                 made[index, theory] = assembled(
                     specs[index],
@@ -116,7 +118,7 @@ def _from_theory(
                     column,
                     theory=theory,
                     samples=samples,
-                    parameters=parameters,
+                    parameters=counted,
                     seed=seed,
                 )
     return [made[i, theory] for i in range(len(specs)) for theory in theories]

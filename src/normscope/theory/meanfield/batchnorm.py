@@ -36,7 +36,7 @@ Array = NDArray[np.float64]
 
 @equation(KARAKIDA2019, "Eq. (S.68)-(S.70)")
 def batch_norm_hats(
-    phi: str | Activation, gamma: ArrayLike, *, count: ArrayLike
+    phi: str | Activation, gamma: ArrayLike, *, count: ArrayLike, of: str = "function"
 ) -> tuple[Array, Array]:
     r"""Squared norm and overlap of the activations behind a batch norm.
 
@@ -47,21 +47,25 @@ def batch_norm_hats(
     .. math:: \hat q_t = E\phi^2 - E[\phi^2 He_4]/(4n),\quad
               \hat q_{st} = m_0^2 - (m_1^2 + m_2^2/2 + m_0 m_4/2)/n
 
-    Symbols: gamma ``gamma``; n ``count``, the values behind each statistic (infinite allowed).
+    Symbols: gamma ``gamma``; n ``count``, the values behind each statistic (infinite allowed);
+    ``of="derivative"`` puts phi' in the place of phi (without the factor gamma^2).
     Holds for: wide networks; homogeneous phi exactly for n >= 2, smooth phi up to O(1/n^2).
     Differs from the paper: the denominators of (S.68)-(S.69) need a square root.
     """
     act = activation(phi)
     g, n = np.broadcast_arrays(np.asarray(gamma, float), np.asarray(count, float))
+    slopes = of == "derivative"
+    pair_mean = derivative_product_mean if slopes else product_mean
     if act.homogeneous:
+        size = np.ones_like(g) if slopes else g**2
         return (
-            np.asarray(g**2 * product_mean(act, 1.0, 1.0)),
-            np.asarray(g**2 * product_mean(act, 1.0, -1 / (n - 1))),
+            np.asarray(size * pair_mean(act, 1.0, 1.0)),
+            np.asarray(size * pair_mean(act, 1.0, -1 / (n - 1))),
         )
-    m0, m1, m2, m4 = (hermite_moment(act, g, degree=j) for j in (0, 1, 2, 4))
-    fourth = hermite_moment(act, g, degree=4, of="square")
-    hat_t = second_moment(act, g**2) - fourth / (4 * n)
-    return hat_t, m0**2 - (m1**2 + m2**2 / 2 + m0 * m4 / 2) / n
+    m0, m1, m2, m4 = (hermite_moment(act, g, degree=j, of=of) for j in (0, 1, 2, 4))
+    fourth = hermite_moment(act, g, degree=4, of="derivative_square" if slopes else "square")
+    power = (second_moment_of_derivative if slopes else second_moment)(act, g**2)
+    return power - fourth / (4 * n), m0**2 - (m1**2 + m2**2 / 2 + m0 * m4 / 2) / n
 
 
 @equation(WEI2019, "Eq. (23)-(25), (39)-(43)")
@@ -109,8 +113,9 @@ def _forward(nets: Networks, *, printed: bool) -> Forward:
         scale2.append(gamma2 / spread / (1 - 3 / n))
         arg_t.append(gamma2)
         arg_st.append(-gamma2 / (n - 1))
-        slope_t.append(second_moment_of_derivative(act, gamma2))
-        slope_st.append(derivative_product_mean(act, gamma2, arg_st[-1]))
+        slopes = batch_norm_hats(act, nets.gamma[layer], count=n, of="derivative")
+        slope_t.append(slopes[0])
+        slope_st.append(slopes[1])
         hats = pooled(nets, layer + 1, *batch_norm_hats(act, nets.gamma[layer], count=n))
         in_t.append(hats[0])
         in_st.append(hats[1])
@@ -248,8 +253,7 @@ def _affine_terms(
         scaled_power = power + hermite_moment(act, gamma, degree=2, of="derivative_square")
         if layer == nets.depth - 1:
             n = nets.statistics_count(layer)
-            pair = derivative_product_mean(act, gamma**2, -(gamma**2) / (n - 1))
-            shift = pooled(nets, layer, power, pair)
+            shift = pooled(nets, layer, *batch_norm_hats(act, gamma, count=n, of="derivative"))
             scale = pooled(nets, layer, scaled_power, scaled_pair(act, gamma, -1 / (n - 1)))
             shift_t[layer - 1], shift_st[layer - 1] = weight * shift[0], weight * shift[1]
             scale_t[layer - 1], scale_st[layer - 1] = weight * scale[0], weight * scale[1]
