@@ -16,7 +16,6 @@ from normscope.measure.risk import Risk
 _HOME = {
     "frobenius_norm": "normscope.measure.spectral",
     "gram_matrix": "normscope.measure.gram",
-    "frobenius_norm": "normscope.measure.spectral",
     "gram_spectrum": "normscope.measure.gram",
     "leading_directions": "normscope.measure.outliers",
     "mean_gradients": "normscope.measure.outliers",

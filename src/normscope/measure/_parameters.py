@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import fnmatch
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from normscope.errors import InputError
+from normscope.errors import InputError, MeasurementError
 from normscope.registry import near_match
 
 __all__ = ["ParameterSet", "parameter_kind", "select_parameters"]
@@ -100,9 +101,19 @@ class ParameterSet:
         ]
         return torch.cat(filled, dim=1)
 
-    def where(self, index: int) -> str:
-        """The name of the parameter that entry ``index`` of the flat vector belongs to."""
-        return next(name for name, s in self.slices.items() if s.start <= index < s.stop)
+    def require_finite(self, vectors: Tensor, what: str) -> None:
+        """Refuse flat vectors that are not finite, naming the parameter next to the outputs."""
+        if math.isfinite(float(vectors.sum())):  # one pass over it, the usual case
+            return
+        bad = ~vectors.reshape(-1, self.total).isfinite().all(0)
+        if bool(bad.any()):
+            last = int(bad.nonzero()[-1])
+            name = next(name for name, s in self.slices.items() if s.start <= last < s.stop)
+            raise MeasurementError(
+                f"{what} is not finite. Going backwards from the outputs it begins at parameter "
+                f"{name!r} ({int(bad.sum())} of {self.total} numbers). A root or logarithm at "
+                "zero, or overflow, are the usual causes."
+            )
 
 
 def parameter_kind(model: nn.Module, name: str) -> str:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import math
-import warnings
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from normscope.errors import InputError, MeasurementError, NormscopeError
+from normscope.errors import InputError, MeasurementError
 from normscope.measure._batches import Batch, materialized
 from normscope.measure._functional import ModelFunction, recomputed
 from normscope.measure._loss import Loss, LossItself, flat
@@ -19,13 +16,13 @@ from normscope.measure._losses import as_loss
 from normscope.measure._memory import budget_bytes
 from normscope.measure._parameters import ParameterSet, computed_dtype, select_parameters
 from normscope.measure._plan import PASSING, PASSING_TWICE, Piece, pieces
+from normscope.measure._proof import loss_and_gradient, prove
 from normscope.measure._session import original_module
-from normscope.measure._statistics import STATISTICS, check_statistics, coupling_layers
+from normscope.measure._statistics import STATISTICS, check_statistics
 from normscope.seeds import checked_seed
 
 __all__ = ["Risk"]
 
-PROOF_SAMPLES = 32  # randomness shows on a few samples; the whole batch would cost two gradients
 LossLike = str | nn.Module | Callable[[Any, Any], Tensor]
 
 
@@ -91,7 +88,7 @@ class Risk:
             memory=memory,
         )
         self.batches: list[Batch] = materialized([(inputs, targets)], split=True)
-        self._prove()
+        prove(self)
 
     @classmethod
     @torch.inference_mode(False)
@@ -118,7 +115,7 @@ class Risk:
             memory=memory,
         )
         risk.batches = materialized(batches, split=True)
-        risk._prove()
+        prove(risk)
         return risk
 
     @classmethod
@@ -151,7 +148,7 @@ class Risk:
             memory=memory,
         )
         risk.batches = materialized(batches, split=False)
-        risk._prove()
+        prove(risk)
         return risk
 
     def _setup(
@@ -247,9 +244,9 @@ class Risk:
         for piece in self.pieces(function):
             with function.open(), torch.no_grad():
                 outputs = function(function.values, piece.batch)
-            total += (
-                piece.batch.weight * self.loss_of(function, outputs, piece.batch).cpu().double()
-            )
+            function.check_finite(flat(outputs), piece.batch)
+            loss = self.loss_of(function, outputs, piece.batch)
+            total += piece.batch.weight * loss.cpu().double()
         return float(self.reduced(total))
 
     @torch.inference_mode(False)
@@ -259,9 +256,13 @@ class Risk:
         total = torch.zeros(self.num_parameters, dtype=self.dtype, device=self.device)
         for piece in self.pieces(function):
             with function.open(blocks=recomputed if piece.checkpointed else None):
-                _, gradient = self._loss_and_gradient(function, piece.batch)
-            total += piece.batch.weight * gradient
-        return self.reduced(total)
+                leaves, outputs = function.with_graph(piece.batch)
+                with torch.enable_grad():
+                    loss = self.loss_of(function, outputs, piece.batch)
+                total += piece.batch.weight * loss_and_gradient(function, leaves, loss)[1]
+        total = self.reduced(total)
+        self.parameters.require_finite(total, "The gradient of the loss")
+        return total
 
     def loss_of(self, function: ModelFunction, outputs: Any, batch: Batch) -> Tensor:
         """The loss of given outputs of one batch; refuses what does not fit."""
@@ -274,111 +275,6 @@ class Risk:
         self.loss.check(outputs, targets)
         return self.loss.value(outputs, targets)
 
-    def _loss_and_gradient(self, function: ModelFunction, batch: Batch) -> tuple[Tensor, Tensor]:
-        leaves, outputs = function.with_graph(batch)
-        with torch.enable_grad():
-            loss = self._probed_loss(function, outputs, batch)
-        if not loss.requires_grad:
-            raise MeasurementError(
-                f"The loss does not depend on the parameters ({self.parameters.description}): its "
-                "derivative is zero everywhere. Is the output detached, or are the selected layers "
-                "unused?"
-            )
-        grads = torch.autograd.grad(loss, leaves, allow_unused=True)
-        return loss.detach(), function.parameters.join(grads, like=function.values[0])
-
-    def _probed_loss(self, function: ModelFunction, outputs: Any, batch: Batch) -> Tensor:
-        if self.has_outputs and batch.targets is None:  # any loss will do to test the model
-            self.loss.check(outputs, None)
-            return 0.5 * flat(outputs).square().sum()
-        return self.loss_of(function, outputs, batch)
-
-    def _prove(self) -> None:
-        """Run loss and gradient twice on some samples: finite, connected and reproducible."""
-        self._refuse_single_samples()
-        function = self.function()
-        batch = self._proof_batch(function)
-        try:
-            with function.open():
-                first = self._loss_and_gradient(function, batch)
-            with function.open():
-                second = self._loss_and_gradient(function, batch)
-        except NormscopeError:
-            raise
-        except Exception as error:
-            raise MeasurementError(
-                f"The model and its loss cannot be run on the first batch: "
-                f"{type(error).__name__}: {error}"
-            ) from error
-        self._judge(function, batch, first, second)
-
-    def _proof_batch(self, function: ModelFunction) -> Batch:
-        batch = replace(self.batches[0], constants=None)
-        if batch.size > PROOF_SAMPLES and self.has_outputs:
-            part = batch.part(0, PROOF_SAMPLES)
-            try:
-                with function.open(), torch.no_grad(), warnings.catch_warnings():
-                    warnings.simplefilter("ignore")
-                    self._probed_loss(function, function(function.values, part), part)
-                return part
-            except Exception:
-                pass  # only whole batches fit this model
-        return batch
-
-    def _judge(
-        self,
-        function: ModelFunction,
-        batch: Batch,
-        first: tuple[Tensor, Tensor],
-        second: tuple[Tensor, Tensor],
-    ) -> None:
-        (loss, gradient), (loss2, gradient2) = first, second
-        if not bool(loss.isfinite()):
-            with function.open(), torch.no_grad():
-                outputs = function(function.values, batch)
-            function.check_finite(flat(outputs), batch)
-            raise MeasurementError(
-                f"The loss is {float(loss)} although the outputs are finite: look at the loss "
-                "function and the targets (a logarithm of zero, an overflow of exp)."
-            )
-        check_finite_vector(gradient, function.parameters, "The gradient of the loss")
-        tolerance = torch.finfo(gradient.dtype).eps ** 0.75
-        gap = max(_relative(loss, loss2), _relative(gradient, gradient2))
-        if gap > tolerance:
-            raise MeasurementError(
-                f"Two passes over the same batch differ (relative {gap:.1e}), although the random "
-                "generators of torch, numpy and Python restart from the same seed. The model must "
-                "keep a state or draw numbers elsewhere; curvature of a changing function is not "
-                "defined. Make that part deterministic for the measurement."
-            )
-
-    def _refuse_single_samples(self) -> None:
-        layers = coupling_layers(self.model)
-        if self.statistics == "running" or not layers or not self.has_outputs:
-            return
-        for index, batch in enumerate(self.batches):
-            if batch.size == 1:
-                name, layer = next(iter(layers.items()))
-                raise InputError(
-                    f"Batch {index} has one sample, and {type(layer).__name__} {name!r} would "
-                    f"normalize it by its own mean and variance under statistics="
-                    f"{self.statistics!r}. Use larger batches, or statistics='running'."
-                )
-
-
-def check_finite_vector(vector: Tensor, parameters: ParameterSet, what: str) -> None:
-    """Refuse parameter vectors that are not finite, naming the parameter next to the outputs."""
-    if math.isfinite(float(vector.sum())):  # one pass over it, the usual case
-        return
-    bad = ~vector.reshape(-1, parameters.total).isfinite().all(0)
-    if bool(bad.any()):
-        last = int(bad.nonzero()[-1])
-        raise MeasurementError(
-            f"{what} is not finite. Going backwards from the outputs it begins at parameter "
-            f"{parameters.where(last)!r} ({int(bad.sum())} of {parameters.total} numbers). A "
-            "root or logarithm at zero, or overflow, are the usual causes."
-        )
-
 
 def _check_model(model: nn.Module) -> None:
     if not isinstance(model, nn.Module):
@@ -387,6 +283,12 @@ def _check_model(model: nn.Module) -> None:
         raise InputError(
             "A scripted module cannot be measured: its parameters cannot be exchanged. Pass the "
             "original nn.Module."
+        )
+    devices = {str(p.device) for p in model.parameters()}
+    if len(devices) > 1:
+        raise InputError(
+            f"The parameters are spread over {', '.join(sorted(devices))}; one vector of all of "
+            "them needs one device. Move the model with model.to(device)."
         )
 
 
@@ -399,11 +301,6 @@ def _check_parameters(function: ModelFunction) -> None:
                 "infinite). Training has diverged, or a wrong checkpoint was loaded: measure an "
                 "earlier one."
             )
-
-
-def _relative(a: Tensor, b: Tensor) -> float:
-    scale = float(torch.maximum(a.norm(), b.norm()))
-    return float((a - b).norm()) / scale if scale > 0 else 0.0
 
 
 def _name(dtype: torch.dtype) -> str:

@@ -268,7 +268,12 @@ class TestBadInput:
 
     def test_missing_targets(self):
         measured = risk()
-        for question in (ns.hessian, lambda r: ns.fisher(r, kind="empirical"), ns.Risk.value):
+        for question in (
+            ns.hessian,
+            lambda r: ns.fisher(r, kind="empirical"),
+            ns.Risk.value,
+            ns.Risk.gradient,
+        ):
             with pytest.raises(ns.NormscopeError, match=r"[Pp]ass targets"):
                 question(measured)
         assert ns.fisher(measured, kind="sampled").psd

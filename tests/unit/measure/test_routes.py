@@ -80,7 +80,18 @@ class TestPrecision:
         ns.fisher(risk) @ torch.ones(risk.num_parameters, dtype=torch.float32)
         assert next(model.parameters()).dtype == torch.float16
 
-    @pytest.mark.parametrize("name", ["lstm", "gru", "attention", "bn2d-batch", "layer-norm"])
+    @pytest.mark.parametrize(
+        "name",
+        [
+            "lstm",
+            "gru",
+            "attention",
+            "attention-functional",
+            "transformer-layer",
+            "bn2d-batch",
+            "layer-norm",
+        ],
+    )
     def test_float32_kernels(self, name):
         case = BY_NAME[name]
         exact = risk_of(case)
@@ -143,6 +154,37 @@ class TestWrappers:
         assert close(H, H.T)
         assert close(ns.fisher(risk).to_dense(), J.T @ J / 4)
         assert sparse[0].sparse
+
+    def test_backward_hooks_of_the_user_do_no_harm(self):
+        case = BY_NAME["bn2d-residual-batch"]
+        expected = [make(risk_of(case)).to_dense() for make in (ns.fisher, ns.hessian)]
+        model, seen = case.build(), []
+        model.conv2.register_full_backward_hook(lambda *_: seen.append(1))
+        found = [make(risk_of(case, model)).to_dense() for make in (ns.fisher, ns.hessian)]
+        assert all(map(close, found, expected))
+        assert seen
+
+    def test_another_librarys_batch_norm_takes_part(self):
+        class MeanOnly(nn.Module):
+            def __init__(self, width):
+                super().__init__()
+                self.shift = nn.Parameter(torch.randn(width))
+
+            def batch_statistics(self, x):
+                return (x.mean(0),)
+
+            def normalize(self, x, mean):
+                return x - mean + self.shift
+
+            def forward(self, x):
+                return self.normalize(x, *self.batch_statistics(x))
+
+        model, x = mlp(MeanOnly(4)), torch.randn(6, 3)
+        make = lambda s: ns.jacobian(ns.Risk(model, x, loss="mse", statistics=s))  # noqa: E731
+        coupled, frozen = make("batch").to_dense(), make("frozen").to_dense()
+        assert coupled[:, :12].norm() < frozen[:, :12].norm()
+        # A constant shift cannot pass mean subtraction: biases before it have no influence.
+        assert coupled[:, 12:16].norm() < 1e-12 < frozen[:, 12:16].norm()
 
 
 class TestRoutes:

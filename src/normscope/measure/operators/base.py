@@ -85,8 +85,8 @@ class LinearOperator(ABC):
         if max(rows, columns) > limit:
             size = rows * columns * torch.finfo(self.dtype).bits / 8e9
             raise InputError(
-                f"A dense {rows} x {columns} matrix would take {size:.1f} GB and is above the limit "
-                f"of {limit} rows or columns. Ask for top_eigenvalues, trace or spectral_density, "
+                f"A dense {rows} x {columns} matrix would take {size:.1f} GB and is above the "
+                f"limit of {limit} rows or columns. Ask for top_eigenvalues, trace or spectral_density, "
                 "which need products only, restrict it to a layer, or raise limit=..."
             )
         step = 128

@@ -19,7 +19,7 @@ from normscope.measure._session import product
 from normscope.measure.operators.base import LinearOperator
 from normscope.measure.operators.blocks import sub_parameters, summed
 from normscope.measure.operators.jacobian import described, require_outputs
-from normscope.measure.risk import Risk, check_finite_vector
+from normscope.measure.risk import Risk
 from normscope.registry import Registry
 from normscope.seeds import checked_seed, numpy_generator
 
@@ -134,7 +134,7 @@ class FisherOperator(LinearOperator):
     def _forward(self, vectors: Tensor) -> Tensor:
         products = (term.product(vectors) for term in self._terms)
         total = self._risk.reduced(summed("Fisher product", products, len(self._terms)))
-        check_finite_vector(total, self.parameters, "The Fisher product")
+        self.parameters.require_finite(total, "The Fisher product")
         return total
 
 
@@ -163,7 +163,7 @@ class FisherDual(LinearOperator):
             term.jacobian.pull(term.weight**0.5 * root.spread(part)) for term, root, part in parts
         )
         total = summed("dual product", products, len(self._terms))
-        check_finite_vector(total, self._parameters, "The product J^T S u")
+        self._parameters.require_finite(total, "The product J^T S u")
         return total
 
     @product

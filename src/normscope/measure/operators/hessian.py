@@ -15,7 +15,7 @@ from normscope.measure._session import product
 from normscope.measure.operators.base import LinearOperator
 from normscope.measure.operators.blocks import sub_parameters, summed
 from normscope.measure.operators.jacobian import described
-from normscope.measure.risk import Risk, check_finite_vector
+from normscope.measure.risk import Risk
 
 __all__ = ["HessianOperator", "hessian"]
 
@@ -82,7 +82,7 @@ class HessianOperator(LinearOperator):
     def _forward(self, vectors: Tensor) -> Tensor:
         products = (term.product(vectors) for term in self._terms)
         total = self._risk.reduced(summed("Hessian product", products, len(self._terms)))
-        check_finite_vector(total, self.parameters, "The Hessian product")
+        self.parameters.require_finite(total, "The Hessian product")
         self._check_symmetry(vectors[-1], total[-1])
         return total
 

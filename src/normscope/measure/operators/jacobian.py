@@ -13,7 +13,7 @@ from normscope.measure._linearization import Linearization
 from normscope.measure._session import product
 from normscope.measure.operators.base import LinearOperator
 from normscope.measure.operators.blocks import sub_parameters, summed
-from normscope.measure.risk import Risk, check_finite_vector
+from normscope.measure.risk import Risk
 
 __all__ = ["JacobianOperator", "jacobian"]
 
@@ -86,7 +86,7 @@ class JacobianOperator(LinearOperator):
         stacks = vectors.split_with_sizes([part.size for part in self._parts], dim=1)
         products = (part.pull(stack) for part, stack in zip(self._parts, stacks, strict=True))
         total = summed("product with J^T", products, len(self._parts))
-        check_finite_vector(total, self.parameters, "The product with J^T")
+        self.parameters.require_finite(total, "The product with J^T")
         return total
 
 
