@@ -1,0 +1,266 @@
+"""Where each data set comes from: its files in the layouts that other libraries use."""
+
+from __future__ import annotations
+
+import importlib.resources
+import io
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from normscope.data._cifar import binary_records, pickled_records
+from normscope.data._download import Archive
+from normscope.data._files import check_content, read_bytes
+from normscope.data._idx import idx_array
+from normscope.errors import InputError
+from normscope.registry import Registry, near_match
+
+__all__ = ["CifarSource", "DigitsSource", "IdxSource", "RawData", "Source", "data_sets"]
+
+
+@dataclass(frozen=True, eq=False)
+class RawData:
+    """Images as stored, (n, c, h, w) of 0..maximum, and labels, (n,)."""
+
+    images: NDArray[np.uint8]
+    labels: NDArray[np.int64]
+    maximum: int = 255
+
+
+class Source(ABC):
+    """One data set: how to read a split of it, and how to fetch its files.
+
+    Attributes:
+        classes: the name of each class.
+        splits: the names of its parts.
+    """
+
+    classes: tuple[str, ...]
+    splits: tuple[str, ...] = ("train", "test")
+
+    @abstractmethod
+    def read(self, split: str, folder: Path, *, verify: bool) -> RawData:
+        """The images and labels of ``split`` below ``folder``; MD5s checked if ``verify``."""
+
+    @abstractmethod
+    def fetch(self, folder: Path) -> None:
+        """Download what is missing below ``folder``."""
+
+    def checked_split(self, split: str) -> str:
+        """``split`` itself if there is such a part."""
+        if split not in self.splits:
+            raise InputError(
+                f"Unknown split {split!r}. {near_match(str(split), list(self.splits))}"
+            )
+        return split
+
+
+@dataclass(frozen=True)
+class IdxSource(Source):
+    """The layout of MNIST: per split one file of images and one of labels, plain or gzipped.
+
+    Attributes:
+        title: its usual name, for messages.
+        place: folder of the files below the data folder.
+        files: per split (images, labels), each a name and the MD5 of the unpacked content.
+        url: where the gzipped files can be fetched.
+        packed: MD5 of each gzipped file at ``url``.
+    """
+
+    title: str
+    place: str
+    classes: tuple[str, ...]
+    files: Mapping[str, tuple[tuple[str, str], tuple[str, str]]]
+    url: str
+    packed: Mapping[str, str]
+
+    def read(self, split: str, folder: Path, *, verify: bool) -> RawData:
+        """Images and labels of ``split``, from plain or gzipped files."""
+        (image_file, image_md5), (label_file, label_md5) = self.files[self.checked_split(split)]
+        images = self._array(folder, image_file, image_md5 if verify else None, axes=3)
+        labels = self._array(folder, label_file, label_md5 if verify else None, axes=1)
+        if len(images) != len(labels):
+            raise InputError(
+                f"{folder / self.place} has {len(images)} images in {image_file} but {len(labels)} "
+                f"labels in {label_file}: the files do not belong together. Fetch both again."
+            )
+        return RawData(images[:, None], labels.astype(np.int64))
+
+    def _array(self, folder: Path, name: str, md5: str | None, *, axes: int) -> NDArray[np.uint8]:
+        path = _first([folder / self.place / name, folder / self.place / f"{name}.gz"], self.title)
+        content = read_bytes(path)
+        array = idx_array(content, axes=axes, path=path)
+        if md5 is not None:
+            check_content(content, md5, path)
+        return array
+
+    def fetch(self, folder: Path) -> None:
+        """Download the gzipped files that are missing."""
+        for name, md5 in self.packed.items():
+            target = folder / self.place
+            if not any((target / n).exists() for n in (name, name.removesuffix(".gz"))):
+                Archive(f"{self.url}/{name}", md5).save(target / name)
+
+
+@dataclass(frozen=True)
+class CifarSource(Source):
+    """The two layouts of CIFAR-10: binary records, or pickled arrays of the same content.
+
+    Attributes:
+        classes: the name of each class.
+        files: per split the batches, each a name and the MD5 of its binary records.
+        archive: where the binary layout can be fetched.
+    """
+
+    classes: tuple[str, ...]
+    files: Mapping[str, tuple[tuple[str, str], ...]]
+    archive: Archive
+    binary: str = "cifar-10-batches-bin"
+    pickled: str = "cifar-10-batches-py"
+
+    def read(self, split: str, folder: Path, *, verify: bool) -> RawData:
+        """Images and labels of ``split``; the binary layout is preferred where both exist."""
+        names = self.files[self.checked_split(split)]
+        records = [self._records(folder, name, md5 if verify else None) for name, md5 in names]
+        table = np.concatenate(records)
+        return RawData(table[:, 1:].reshape(-1, 3, 32, 32), table[:, 0].astype(np.int64))
+
+    def _records(self, folder: Path, name: str, md5: str | None) -> NDArray[np.uint8]:
+        binary, pickled = folder / self.binary / f"{name}.bin", folder / self.pickled / name
+        path = _first([binary, pickled], "CIFAR-10")
+        content = path.read_bytes()
+        read = binary_records if path == binary else pickled_records
+        records = read(content, path=path)
+        if md5 is not None:  # both layouts hold the same bytes, so one checksum serves both
+            check_content(records.tobytes(), md5, path)
+        return records
+
+    def fetch(self, folder: Path) -> None:
+        """Download the binary layout unless one of the layouts is complete."""
+        names = [name for split in self.splits for name, _ in self.files[split]]
+        wanted = [f"{self.binary}/{name}.bin" for name in names]
+        pickled = all((folder / self.pickled / name).exists() for name in names)
+        if not pickled and not all((folder / name).exists() for name in wanted):
+            self.archive.unpack(wanted, folder)
+
+
+@dataclass(frozen=True)
+class DigitsSource(Source):
+    """1797 digits of 8 x 8 pixels that come with the package (licence: _digits_LICENSE.txt).
+
+    The first 1437 are for training and the last 360, from other writers, for testing.
+    """
+
+    classes: tuple[str, ...] = tuple("0123456789")
+    train: int = 1437
+
+    def read(self, split: str, folder: Path, *, verify: bool) -> RawData:
+        """Images and labels of ``split``; ``folder`` is not looked at."""
+        parts = {"train": slice(self.train), "test": slice(self.train, None)}
+        rows = parts[self.checked_split(split)]
+        content = importlib.resources.files("normscope.data").joinpath("_digits.npz").read_bytes()
+        with np.load(io.BytesIO(content), allow_pickle=False) as stored:
+            images, labels = stored["images"][rows], stored["labels"][rows]
+        return RawData(images[:, None], labels.astype(np.int64), maximum=16)
+
+    def fetch(self, folder: Path) -> None:
+        """Nothing to do: the files come with the package."""
+
+
+def _first(paths: list[Path], title: str) -> Path:
+    for path in paths:
+        if path.is_file():
+            return path
+    raise InputError(
+        f"{title} was not found: there is no {' nor '.join(str(p) for p in paths)}. Pass "
+        "data_dir= (or set NORMSCOPE_DATA) to the folder that torchvision calls root, or fetch it "
+        "with load_data(..., download=True). The data set 'digits' needs no file."
+    )
+
+
+_IDX_NAMES = {
+    "train": ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
+    "test": ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
+}
+
+
+def _idx_files(
+    train: tuple[str, str], test: tuple[str, str]
+) -> dict[str, tuple[tuple[str, str], tuple[str, str]]]:
+    md5 = {"train": train, "test": test}
+    return {
+        split: ((images, md5[split][0]), (labels, md5[split][1]))
+        for split, (images, labels) in _IDX_NAMES.items()
+    }
+
+
+data_sets: Registry[Source] = Registry("data set")
+data_sets.add("digits", DigitsSource())
+data_sets.add(
+    "mnist",
+    IdxSource(
+        title="MNIST",
+        place="MNIST/raw",
+        classes=tuple("0123456789"),
+        files=_idx_files(
+            ("6bbc9ace898e44ae57da46a324031adb", "a25bea736e30d166cdddb491f175f624"),
+            ("2646ac647ad5339dbf082846283269ea", "27ae3e4e09519cfbb04c329615203637"),
+        ),
+        url="https://ossci-datasets.s3.amazonaws.com/mnist",
+        packed={
+            "train-images-idx3-ubyte.gz": "f68b3c2dcbeaaa9fbdd348bbdeb94873",
+            "train-labels-idx1-ubyte.gz": "d53e105ee54ea40749a09fcbcd1e9432",
+            "t10k-images-idx3-ubyte.gz": "9fb629c4189551a2d022fa330f9573f3",
+            "t10k-labels-idx1-ubyte.gz": "ec29112dd5afa0611ce80d1b7f02629c",
+        },
+    ),
+)
+data_sets.add(
+    "fashion-mnist",
+    IdxSource(
+        title="Fashion-MNIST",
+        place="FashionMNIST/raw",
+        classes=(
+            *("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat"),
+            *("Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),
+        ),
+        files=_idx_files(
+            ("f4a8712d7a061bf5bd6d2ca38dc4d50a", "9018921c3c673c538a1fc5bad174d6f9"),
+            ("8181f5470baa50b63fa0f6fddb340f0a", "15d484375f8d13e6eb1aabb0c3f46965"),
+        ),
+        url="http://fashion-mnist.s3-website.eu-central-1.amazonaws.com",
+        packed={
+            "train-images-idx3-ubyte.gz": "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
+            "train-labels-idx1-ubyte.gz": "25c81989df183df01b3e8a0aad5dffbe",
+            "t10k-images-idx3-ubyte.gz": "bef4ecab320f06d8554ea6380940ec79",
+            "t10k-labels-idx1-ubyte.gz": "bb300cfdad3c16e7a12a480ee83cd310",
+        },
+    ),
+)
+data_sets.add(
+    "cifar10",
+    CifarSource(
+        classes=(
+            *("airplane", "automobile", "bird", "cat", "deer"),
+            *("dog", "frog", "horse", "ship", "truck"),
+        ),
+        files={
+            "train": (
+                ("data_batch_1", "5dd7e06a14cb22eb9f671a540d1b7c25"),
+                ("data_batch_2", "5ea93a67294ea407fff1d09f752e9692"),
+                ("data_batch_3", "942cd6a4bcdd0dd3c604fbe906cb4421"),
+                ("data_batch_4", "ae636b3ba5c66a11e91e8cb52e771fcb"),
+                ("data_batch_5", "53f37980c15c3d472c316c40844f3f0d"),
+            ),
+            "test": (("test_batch", "803d5f7f4d78ea53de84dbe85f74fb6d"),),
+        },
+        archive=Archive(
+            "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
+            "c32a1d4ab5d03f1284b67883e8d87530",
+        ),
+    ),
+)
