@@ -15,9 +15,12 @@ from normscope.measure._functional import ModelFunction, recomputed
 from normscope.measure._loss import flat
 from normscope.measure._tape import Tape, UntapedError, directional, record
 
-__all__ = ["Linearization", "in_groups"]
+__all__ = ["Groups", "Linearization"]
 
-VECTORIZED_BYTES = 32e6  # activations of all vectors of one group: above, a loop is as fast
+# Several vectors at once save the overhead of small networks (half to four fifths of the time);
+# from some MB of activations on a loop is as fast, and takes less memory.
+VECTORIZED_BYTES = 32e6
+VECTORIZED_ROW = 2e6
 
 
 class Linearization:
@@ -45,7 +48,8 @@ class Linearization:
         self._batch = batch
         self._keep = keep
         self._checkpointed = checkpointed
-        self._group = max(1, int(VECTORIZED_BYTES // max(bytes_per_pass, 1.0)))
+        self._pushed = Groups(bytes_per_pass)
+        self._pulled = Groups(torch.inf if checkpointed else bytes_per_pass)
         self._graph: tuple[list[Tensor], Tensor] | None = None
         self._transposed: tuple[list[Tensor | None], Tensor] | None = None
         self._tape: Tape | None = None
@@ -81,7 +85,7 @@ class Linearization:
         if self._tape is None:
             rows = [self._push_one(vector) for vector in vectors[1:]]
             return torch.stack([first, *rows])
-        rest = in_groups(self._replay_group, self._push_one, vectors[1:], self._group)
+        rest = self._pushed.apply(self._replay_group, self._push_one, vectors[1:])
         return torch.cat([first[None], rest])
 
     def pull(self, vectors: Tensor) -> Tensor:
@@ -114,8 +118,7 @@ class Linearization:
             )
             return self._function.parameters.join_stacks(grads, like=stack)
 
-        size = 1 if self._checkpointed else self._group
-        return in_groups(group, one, vectors, size)
+        return self._pulled.apply(group, one, vectors)
 
     def _push_one(self, vector: Tensor) -> Tensor:
         if not self._forward_mode:
@@ -202,25 +205,34 @@ class Linearization:
         self._keep = self._taped = False
 
 
-def in_groups(
-    group: Callable[[Tensor], Tensor],
-    one: Callable[[Tensor], Tensor],
-    vectors: Tensor,
-    size: int,
-) -> Tensor:
-    """Apply to all rows, ``size`` at once where that works and one by one where it does not."""
-    if len(vectors) == 1:
-        return one(vectors[0])[None]
-    if size > 1:
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("error")  # a missing batching rule: slower than a loop
-                return torch.cat(
-                    [group(vectors[i : i + size]) for i in range(0, len(vectors), size)]
-                )
-        except (RuntimeError, Warning):
-            pass
-    return torch.stack([one(vector) for vector in vectors])
+class Groups:
+    """Applies a map to several rows at once where that works and pays, else one by one."""
+
+    def __init__(self, bytes_per_row: float) -> None:
+        small = bytes_per_row <= VECTORIZED_ROW
+        self._size = int(VECTORIZED_BYTES // max(bytes_per_row, 1.0)) if small else 1
+
+    def apply(
+        self,
+        group: Callable[[Tensor], Tensor],
+        one: Callable[[Tensor], Tensor],
+        vectors: Tensor,
+    ) -> Tensor:
+        """The results for all rows of ``vectors``, stacked."""
+        if len(vectors) == 1:
+            return one(vectors[0])[None]
+        if self._size > 1:
+            try:
+                return self._at_once(group, vectors)
+            except (RuntimeError, Warning):
+                self._size = 1
+        return torch.stack([one(vector) for vector in vectors])
+
+    def _at_once(self, group: Callable[[Tensor], Tensor], vectors: Tensor) -> Tensor:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # a missing batching rule: slower than a loop
+            starts = range(0, len(vectors), self._size)
+            return torch.cat([group(vectors[i : i + self._size]) for i in starts])
 
 
 def _detached(leaf: Any) -> Any:

@@ -86,8 +86,9 @@ class LinearOperator(ABC):
             size = rows * columns * torch.finfo(self.dtype).bits / 8e9
             raise InputError(
                 f"A dense {rows} x {columns} matrix would take {size:.1f} GB and is above the "
-                f"limit of {limit} rows or columns. Ask for top_eigenvalues, trace or spectral_density, "
-                "which need products only, restrict it to a layer, or raise limit=..."
+                f"limit of {limit} rows or columns. Ask for top_eigenvalues, trace or "
+                "spectral_density, which need products only, restrict it to a layer, "
+                "or raise limit=..."
             )
         step = 128
         blocks = []

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from normscope.errors import MeasurementError
 from normscope.measure._functional import ModelFunction, recomputed
-from normscope.measure._linearization import VECTORIZED_BYTES, in_groups
+from normscope.measure._linearization import Groups
 from normscope.measure._plan import Piece
 from normscope.measure._session import product
 from normscope.measure.operators.base import LinearOperator
@@ -114,7 +114,7 @@ class _Term:
         self._risk = risk
         self._function = function
         self._piece = piece
-        self._group = max(1, int(VECTORIZED_BYTES // max(2 * piece.num_bytes, 1.0)))
+        self._groups = Groups(torch.inf if piece.checkpointed else 2 * piece.num_bytes)
         self._graph: tuple[list[Tensor], list[Tensor | None]] | None = None
         if piece.keep:
             with function.open():
@@ -167,4 +167,4 @@ class _Term:
             )
             return parameters.join_stacks(second, like=stack)
 
-        return in_groups(group, one, vectors, 1 if self._piece.checkpointed else self._group)
+        return self._groups.apply(group, one, vectors)
