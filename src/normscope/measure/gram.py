@@ -94,6 +94,11 @@ def _scaled_gram(
     risk: Risk, last_norm: str | None, layers: str | Sequence[str] | None, limit: int
 ) -> tuple[Tensor, str, FisherOperator]:
     require_outputs(risk, "The Gram matrix")
+    if risk.sharing is not None:
+        raise InputError(
+            "The Gram matrix has one row per output of every sample, and no process holds all of "
+            "them. Ask for top_eigenvalues(fisher(risk)), which needs products only."
+        )
     operator = fisher(risk, layers=layers)
     dual = operator.dual
     if dual is None:

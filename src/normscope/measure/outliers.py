@@ -73,7 +73,11 @@ def leading_directions(
     means = mean_gradients(risk)
     operator = fisher(risk)
     try:
-        size = min(operator.shape[0], operator.dual.shape[0] if operator.dual else 1)
+        size = (
+            operator.shape[0]
+            if operator.dual is None
+            else min(operator.shape[0], operator.dual.shape[0])
+        )
         count = min(len(means) if k is None else k, size)
         spectrum = top_eigenvalues(operator, count, tol=tol, seed=seed, vectors=True)
         products = operator.matmat(means.T).T
@@ -154,10 +158,11 @@ class _Difference(LinearOperator):
 
 
 def _outputs_per_sample(risk: Risk, rows: int) -> int:
-    if rows % risk.num_samples:
+    samples = sum(batch.size for batch in risk.batches)  # of this process
+    if rows % samples:
         raise InputError(
-            f"The model gives {rows} numbers for {risk.num_samples} samples: not the same number "
-            "for each. Mean gradients need outputs of shape (samples, outputs)."
+            f"The model gives {rows} numbers for {samples} samples: not the same number for each. "
+            "Mean gradients need outputs of shape (samples, outputs)."
         )
     function = risk.function()
     with function.open(), torch.no_grad():
@@ -167,7 +172,7 @@ def _outputs_per_sample(risk: Risk, rows: int) -> int:
             f"Mean gradients need one output tensor. The model gives {len(leaves)}: wrap it so "
             "that it returns the one to be measured."
         )
-    return rows // risk.num_samples
+    return rows // samples
 
 
 def _sample_weights(risk: Risk) -> Tensor:

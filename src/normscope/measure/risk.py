@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -18,6 +20,7 @@ from normscope.measure._parameters import ParameterSet, computed_dtype, select_p
 from normscope.measure._plan import PASSING, PASSING_TWICE, Piece, pieces
 from normscope.measure._proof import loss_and_gradient, prove
 from normscope.measure._session import original_module
+from normscope.measure._sharding import Sharing, joined
 from normscope.measure._statistics import STATISTICS, check_statistics
 from normscope.seeds import checked_seed
 
@@ -169,6 +172,7 @@ class Risk:
         self.seed = checked_seed(seed)
         self.parameters: ParameterSet = select_parameters(self.model, parameters)
         self._run = run
+        self.sharing: Sharing | None = None
         check_statistics(self.model, statistics)
         self.budget = budget_bytes(memory, self.device)
 
@@ -189,7 +193,9 @@ class Risk:
 
     @property
     def num_samples(self) -> int:
-        """Number of samples in all batches."""
+        """Number of samples in all batches, of all processes."""
+        if self.sharing is not None:
+            return self.sharing.num_samples
         return sum(batch.size for batch in self.batches)
 
     @property
@@ -200,8 +206,10 @@ class Risk:
     @property
     def convention(self) -> dict[str, str]:
         """What is measured and how, in words; every operator and result carries it."""
-        count = len(self.batches)
+        count = len(self.batches) if self.sharing is None else self.sharing.num_batches
         batches = "1 batch" if count == 1 else f"{count} batches, mean over batches"
+        if self.sharing is not None:
+            batches += f", {self.sharing.processes} processes"
         half = {p.dtype for p in self.model.parameters() if computed_dtype(p.dtype) != p.dtype}
         kept = f" (the model is in {_name(half.pop())})" if half else ""
         return {
@@ -233,8 +241,24 @@ class Risk:
         return pieces(function, self.batches, loss=loss, budget=self.budget, passing=passing)
 
     def reduced(self, total: Tensor) -> Tensor:
-        """The sum over all processes of one process's sum over its batches (here: one process)."""
-        return total
+        """The sum over all processes of one process's sum over its batches."""
+        return total if self.sharing is None else self.sharing.summed(total)
+
+    def shared(self, group: Any = None) -> Risk:
+        """The same risk as the mean over the batches of all processes of ``group``.
+
+        Every process makes a risk of its own batches and calls this; products are then summed
+        over processes, and every process gets the same result. Batch norm couples the samples of
+        one batch, on one process, as in distributed training.
+
+        Args:
+            group: of ``torch.distributed``; the default group if not given.
+        """
+        together = copy.copy(self)
+        together.sharing = joined(self, group)
+        share = 1 / together.sharing.num_batches
+        together.batches = [replace(batch, weight=share) for batch in self.batches]
+        return together
 
     @torch.inference_mode(False)
     def value(self) -> float:

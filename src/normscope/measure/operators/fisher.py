@@ -90,7 +90,8 @@ class FisherOperator(LinearOperator):
         self._kind = kind
         self._seed = checked_seed(seed)
         make = _KINDS[kind]
-        generator = numpy_generator(self._seed, "labels of the sampled Fisher matrix")
+        rank = 0 if risk.sharing is None else risk.sharing.rank
+        generator = numpy_generator(self._seed, "labels of the sampled Fisher matrix", rank)
         self._terms = [
             _term(risk, function, piece, make, generator) for piece in risk.pieces(function)
         ]
@@ -110,8 +111,12 @@ class FisherOperator(LinearOperator):
 
     @property
     def dual(self) -> FisherDual | None:
-        """S^T J J^T S, the same non-zero spectrum; None where S is unknown."""
-        return FisherDual(self, self._terms) if self._factored else None
+        """S^T J J^T S, the same non-zero spectrum.
+
+        None where S is unknown, and where no process holds all the rows.
+        """
+        whole = self._factored and self._risk.sharing is None
+        return FisherDual(self, self._terms) if whole else None
 
     def from_dual(self, vectors: Tensor) -> Tensor:
         """J^T S u: from a stack of dual vectors to the parameters, not normalized."""

@@ -85,7 +85,7 @@ class JacobianOperator(LinearOperator):
     def _adjoint(self, vectors: Tensor) -> Tensor:
         stacks = vectors.split_with_sizes([part.size for part in self._parts], dim=1)
         products = (part.pull(stack) for part, stack in zip(self._parts, stacks, strict=True))
-        total = summed("product with J^T", products, len(self._parts))
+        total = self._risk.reduced(summed("product with J^T", products, len(self._parts)))
         self.parameters.require_finite(total, "The product with J^T")
         return total
 
