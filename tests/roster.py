@@ -653,6 +653,20 @@ def _():
     yield made.lambda_max, np.mean(tops), 5 * error / np.mean(tops)
 
 
+@check("kernel.mean_inverse_variance")
+def _():
+    t = 12
+    centre = np.eye(t) - 1 / t
+    yield kernel.mean_inverse_variance(2.5 * centre), t / (t - 3) / 2.5, 1e-9
+    rng = np.random.default_rng(0)
+    x = centre @ (rng.standard_normal((t, 9)) * np.geomspace(1, 0.2, 9))
+    values = x @ rng.standard_normal((9, 400_000))
+    inverse = 1 / values.var(axis=0)
+    value = kernel.mean_inverse_variance(x @ x.T)
+    error = inverse.std() / math.sqrt(inverse.size)
+    yield value, inverse.mean(), 5 * error / value
+
+
 @check("kernel.pairwise_gram")
 def _():
     """Equal lengths and overlaps reduce the T x T recursion to the scalar one."""

@@ -123,8 +123,7 @@ def _frozen(nets: Networks, theory: str) -> Gram:
     if theory == "wei2019":
         printed = terms_as_printed(nets, forward)
         used.append(terms_as_printed)
-    dense = bool((nets.positions == 1).all())
-    slope = overlap_slope(nets, order) if nets.norm != "batch" and dense else None
+    slope = overlap_slope(nets, order) if nets.norm != "batch" and nets.dense else None
     hats = _hats(nets) if nets.norm == "batch" and theory != "wei2019" else None
     return Gram(kinds, _as_dict(order), slope, hats, printed, _equations(used))
 

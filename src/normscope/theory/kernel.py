@@ -12,7 +12,7 @@ from normscope.refs import KARAKIDA2019, NORMSCOPE, equation
 from normscope.spec import NetworkSpec, activation
 from normscope.theory.integrals import derivative_product_mean, product_mean
 
-__all__ = ["PairwiseGram", "input_gram", "pairwise_gram"]
+__all__ = ["PairwiseGram", "input_gram", "mean_inverse_variance", "pairwise_gram"]
 
 Array = NDArray[np.float64]
 
@@ -45,6 +45,30 @@ def input_gram(inputs: object) -> Array:
 
 
 @equation(NORMSCOPE, "docs/design/0002, pairwise kernel")
+def mean_inverse_variance(covariance: Array) -> float:
+    r"""E[1/s^2] for the batch variance s^2 of a Gaussian unit.
+
+    .. math:: E[1/s^2] = \int_0^\infty \prod_j (1 + 2\lambda_j u/T)^{-1/2}\, du
+
+    Symbols: lambda_j the eigenvalues of the ``covariance`` (T, T) of the unit's values over the
+    batch, centred over both indices.
+    Holds for: rank 3 at least; exact. Independent samples give T / ((T-3) s^2).
+    """
+    values = np.clip(np.linalg.eigvalsh(covariance), 0.0, None) / len(covariance)
+    values = values[values > 1e-12 * values[-1]]
+    if len(values) < 3:
+        raise InputError(
+            f"Batch norm with statistics held constant needs inputs that span at least 3 "
+            f"directions after centring. Found {len(values)}: the mean of 1/variance over random "
+            "weights is infinite. Use more samples, or inputs that are not copies."
+        )
+    # u = exp(x) / sum(lambda): smooth in x, so the trapezoid rule converges geometrically
+    x = np.linspace(-40.0, 160.0, 4001)
+    log_product = np.log1p(2 * values / values.sum() * np.exp(x)[:, None]).sum(axis=1)
+    return float(np.exp(x - log_product / 2).sum() * (x[1] - x[0]) / values.sum())
+
+
+@equation(NORMSCOPE, "docs/design/0002, pairwise kernel")
 @equation(KARAKIDA2019, "Eq. (5)-(7), (S.3)")
 def pairwise_gram(spec: NetworkSpec, gram: Array) -> PairwiseGram:
     r"""T F* of one output for a given input Gram matrix.
@@ -52,8 +76,8 @@ def pairwise_gram(spec: NetworkSpec, gram: Array) -> PairwiseGram:
     .. math:: T F^*_{st} = \sum_l M_{l-1}\,\tilde q^l_{st}\,\hat q^{l-1}_{st}
 
     with every order parameter a T x T matrix and I_phi of unequal variances. Batch norm with
-    statistics held constant centres the kernel and divides by its mean variance; layer norm
-    divides by each sample's own.
+    statistics held constant centres the kernel and divides by its mean variance (backward by the
+    mean of 1/variance); layer norm divides by each sample's own.
 
     Symbols: q-hat^0 ``gram`` = X X^T / N_0.
     Holds for: dense networks without residual branches, width to infinity at fixed data.
@@ -105,8 +129,8 @@ def _normalised(kernel: Array, kind: str | None, gamma: float) -> tuple[Array, A
         scale = gamma**2 / np.sqrt(np.outer(np.diag(kernel), np.diag(kernel)))
         return kernel * scale, scale
     centred = kernel - kernel.mean(axis=0) - kernel.mean(axis=1)[:, None] + kernel.mean()
-    scale = np.full_like(kernel, gamma**2 / np.mean(np.diag(centred)))
-    return centred * scale, scale
+    scale = np.full_like(kernel, gamma**2 * mean_inverse_variance(centred))
+    return centred * gamma**2 / np.mean(np.diag(centred)), scale
 
 
 def _scaled_slope(act: object, kernel: Array, gamma: float) -> Array:

@@ -30,6 +30,7 @@ class Networks:
     fan_in: Array  # (L, n)
     gamma: Array  # (L-1, n), ones without a norm
     positions: Array  # (L, n), of the output of each layer
+    dense: bool  # no convolutions
     outputs: Array  # (n,)
     pooled_layer: int  # the hidden layer whose positions are averaged, 0 for none
     branch_scale: Array | None  # (n,) for residual networks
@@ -63,6 +64,7 @@ def shape_of(spec: NetworkSpec) -> tuple[object, ...]:
         tuple(layer.activation for layer in spec.layers),
         _norm_kind(spec),
         _pooled_layer(spec),
+        _dense(spec),
         spec.branch_scale is not None,
     )
 
@@ -81,11 +83,16 @@ def stack(specs: Sequence[NetworkSpec], samples: float) -> Networks:
         fan_in=np.array([spec.fan_ins for spec in specs], dtype=float).T,
         gamma=np.array(gammas, dtype=float).reshape(first.depth - 1, len(specs)),
         positions=np.array([spec.positions[1:] for spec in specs], dtype=float).T,
+        dense=_dense(first),
         outputs=np.array([spec.outputs for spec in specs], dtype=float),
         pooled_layer=_pooled_layer(first),
         branch_scale=None if scales[0] is None else np.array(scales, dtype=float),
         samples=np.full(len(specs), float(samples)),
     )
+
+
+def _dense(spec: NetworkSpec) -> bool:
+    return not any(layer.is_conv for layer in spec.layers)
 
 
 def _pooled_layer(spec: NetworkSpec) -> int:
