@@ -294,6 +294,7 @@ def _data() -> dict[str, Any]:
         "signal": normal(5, 3, 4),
         "dense_labels": labels(2, 5, 4, 4),
         "yes_no": labels(2, 6, 2).double(),
+        "volume": normal(4, 1, 3, 3, 3),
     }
 
 
@@ -334,6 +335,8 @@ ROSTER = [
          statistics="running"),
     Case("bn2d-frozen", lambda: cnn(nn.BatchNorm2d(3)), D["image"], D["image_y"],
          statistics="frozen"),
+    Case("bn3d-batch", lambda: nn.Sequential(nn.Conv3d(1, 2, 2), nn.BatchNorm3d(2), nn.Tanh(),
+         nn.Flatten(), nn.Linear(16, 2)), D["volume"], D["sequence_y"]),
     Case("bn2d-residual-batch", ConvResidual, D["image"], D["image_labels"], "cross_entropy"),
     Case("bn2d-residual-frozen", ConvResidual, D["image"], D["image_labels"], "cross_entropy",
          statistics="frozen"),

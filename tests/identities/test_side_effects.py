@@ -168,6 +168,17 @@ def test_the_users_error_arrives(name):
     assert isinstance(caught.value.__cause__, BangError)
 
 
+def test_a_shuffling_loader_leaves_the_generators_alone():
+    case = BY_NAME["mlp-tanh"]
+    model = prepared(case)
+    data = torch.utils.data.TensorDataset(case.inputs, case.targets)
+    loader = torch.utils.data.DataLoader(data, batch_size=2, shuffle=True)
+    before = fingerprint(model)
+    risk = ns.Risk.from_batches(model, loader, loss="mse", statistics="batch")
+    assert fingerprint(model) == before
+    assert len(risk.batches) == 3
+
+
 def test_a_stateful_layer_is_put_back():
     class Counter(torch.nn.Module):
         def __init__(self):

@@ -19,7 +19,14 @@ from torch import Tensor, nn
 from torch.nn.utils.weight_norm import WeightNorm
 from torch.overrides import TorchFunctionMode
 
-__all__ = ["original_module", "patch_forward", "product", "reseed", "session"]
+__all__ = [
+    "original_module",
+    "patch_forward",
+    "product",
+    "random_state",
+    "reseed",
+    "session",
+]
 
 _CONTAINERS = (dict, list, set)
 
@@ -45,7 +52,7 @@ def session(model: nn.Module, *, seed: int, device: torch.device) -> Iterator[No
     """
     with contextlib.ExitStack() as stack:
         stack.enter_context(_restored(model))
-        stack.enter_context(_random_state(device))
+        stack.enter_context(random_state(device))
         stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.autocast(device.type, enabled=False))
         stack.enter_context(_differentiable_kernels(model))
@@ -139,7 +146,8 @@ def _refill(container: Any, content: Any) -> None:
 
 
 @contextlib.contextmanager
-def _random_state(device: torch.device) -> Iterator[None]:
+def random_state(device: torch.device) -> Iterator[None]:
+    """The generators of torch, numpy and Python are afterwards where they were before."""
     numpy_state, python_state = np.random.get_state(), random.getstate()  # noqa: NPY002
     accelerated = device.type != "cpu"
     devices = [device.index or 0] if accelerated else []

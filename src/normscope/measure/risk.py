@@ -19,7 +19,7 @@ from normscope.measure._memory import budget_bytes
 from normscope.measure._parameters import ParameterSet, computed_dtype, select_parameters
 from normscope.measure._plan import PASSING, PASSING_TWICE, Piece, pieces
 from normscope.measure._proof import loss_and_gradient, prove
-from normscope.measure._session import original_module
+from normscope.measure._session import original_module, random_state
 from normscope.measure._sharding import Sharing, joined
 from normscope.measure._statistics import STATISTICS, check_statistics
 from normscope.seeds import checked_seed
@@ -117,7 +117,8 @@ class Risk:
             seed=seed,
             memory=memory,
         )
-        risk.batches = materialized(batches, split=True)
+        with random_state(risk.device):  # loaders draw from the global generators
+            risk.batches = materialized(batches, split=True)
         prove(risk)
         return risk
 
@@ -150,7 +151,8 @@ class Risk:
             seed=seed,
             memory=memory,
         )
-        risk.batches = materialized(batches, split=False)
+        with random_state(risk.device):
+            risk.batches = materialized(batches, split=False)
         prove(risk)
         return risk
 
