@@ -11,13 +11,13 @@ from typing import Any
 
 from normscope.errors import NormscopeError
 
-__all__ = ["chart_of"]
+__all__ = ["chart_of", "report_package"]
 
 
-def chart_of(result: object, **options: Any) -> Any:
-    """The Altair chart of a result, drawn by ``normscope.report``."""
+def report_package() -> Any:
+    """``normscope.report``; an error that names the extra if a package under it is missing."""
     try:
-        report = importlib.import_module("normscope.report")
+        return importlib.import_module("normscope.report")
     except ModuleNotFoundError as error:
         if error.name and error.name.startswith("normscope"):
             raise
@@ -25,4 +25,8 @@ def chart_of(result: object, **options: Any) -> Any:
             f"Drawing a chart needs the package {error.name!r}, which is not installed. "
             "Install it with: pip install 'normscope[report]'"
         ) from None
-    return report.chart(result, **options)
+
+
+def chart_of(result: object, **options: Any) -> Any:
+    """The Altair chart of a result, drawn by ``normscope.report``."""
+    return report_package().chart(result, **options)

@@ -1,0 +1,5 @@
+"""The ``normscope`` command: thin over the API, one module per subcommand."""
+
+from normscope.cli.main import main
+
+__all__ = ["main"]

@@ -1,0 +1,83 @@
+"""From the words typed to the subcommand, and from its failure to an exit code."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+from normscope._version import __version__
+from normscope.cli.parser import Parser, UsageError
+from normscope.errors import NormscopeError
+from normscope.registry import Registry
+
+__all__ = ["COMMANDS", "main"]
+
+OK, USAGE, INTERRUPTED, PIPE_CLOSED = 0, 2, 130, 141
+
+# name -> (module with parser() and run(arguments), one line for the overview)
+COMMANDS: Registry[tuple[str, str]] = Registry("command")
+COMMANDS.add(
+    "predict",
+    ("normscope.cli.predict", "sharpness and critical learning rate of a network, by theory"),
+)
+COMMANDS.add(
+    "phase-diagram",
+    ("normscope.cli.phase_diagram", "order and chaos over a grid of variances"),
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run ``normscope``; returns the exit code: 0 done, 2 bad input, 130 interrupted."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    command = words[0] if words and not words[0].startswith("-") else None
+    name = "normscope" if command is None else f"normscope {command}"
+    try:
+        code = _overview(words) if command is None else _run(command, words[1:])
+        sys.stdout.flush()  # a closed pipe is found here, not at interpreter exit
+    except (NormscopeError, UsageError) as error:
+        _say(f"{name}: error: {' '.join(str(error).split())}")
+        return USAGE
+    except OSError as error:
+        if isinstance(error, BrokenPipeError):
+            return _closed_pipe()
+        where = f": {error.filename}" if error.filename else ""
+        _say(f"{name}: error: {error.strerror or error}{where}")
+        return USAGE
+    except KeyboardInterrupt:
+        _say(f"{name}: interrupted")
+        return INTERRUPTED
+    except SystemExit as stop:  # --help and --version end this way
+        return stop.code if isinstance(stop.code, int) else OK
+    return code
+
+
+def _run(command: str, words: list[str]) -> int:
+    module = importlib.import_module(COMMANDS[command][0])
+    module.run(module.parser().parse(words))
+    return OK
+
+
+def _overview(words: list[str]) -> int:
+    lines = [f"  {name:<15}{COMMANDS[name][1]}" for name in COMMANDS]
+    parser = Parser(
+        prog="normscope",
+        usage="normscope COMMAND [options]\n       normscope COMMAND --help",
+        description="What normalization does to a neural network: predicted and measured.",
+        epilog="commands:\n" + "\n".join(lines),
+    )
+    parser.add_argument("--version", action="version", version=f"normscope {__version__}")
+    parser.parse(words)
+    sys.stderr.write(parser.format_help())
+    return USAGE
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(line + "\n")
+
+
+def _closed_pipe() -> int:
+    """End quietly when the reader (``head``, ``less``) has gone, as other commands do."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return PIPE_CLOSED

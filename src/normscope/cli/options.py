@@ -1,0 +1,208 @@
+"""One definition per option, read from flags and from a TOML file alike; flags win."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from normscope.cli.parser import Parser
+from normscope.errors import InputError
+from normscope.registry import near_match
+
+__all__ = [
+    "Option",
+    "command_parser",
+    "defaults",
+    "names",
+    "number",
+    "numbers",
+    "samples",
+    "switch",
+    "text",
+    "whole",
+]
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option of a command.
+
+    Attributes:
+        name: its key in a TOML file and in the settings; the flag is ``--name`` with dashes.
+        convert: from text, or from a TOML value, to what the API takes.
+        help: one line.
+        metavar: what the help shows in the place of the value; empty for an on/off switch.
+        default: as the help shows it, converted where neither flag nor file gives another.
+        group: heading in the help.
+        positional: given by its place instead of a flag.
+    """
+
+    name: str
+    convert: Callable[[Any], Any]
+    help: str
+    metavar: str = ""
+    default: Any = None
+    group: str = "output"
+    positional: bool = False
+
+    @property
+    def flag(self) -> str:
+        """As typed."""
+        return "--" + self.name.replace("_", "-")
+
+    def from_text(self, typed: str) -> Any:
+        """The converted value, for argparse: our message instead of its own."""
+        try:
+            return self.convert(typed)
+        except InputError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    def add_to(self, group: argparse._ArgumentGroup) -> None:
+        """Declare the option; one that is left out leaves no trace in the namespace."""
+        shown = "" if self.default is None else f" (default: {self.default})"
+        common: dict[str, Any] = {"help": self.help + shown, "default": argparse.SUPPRESS}
+        if self.positional:
+            group.add_argument(
+                self.name, nargs="?", type=self.from_text, metavar=self.metavar, **common
+            )
+        elif not self.metavar:
+            group.add_argument(self.flag, dest=self.name, action="store_true", **common)
+        else:
+            group.add_argument(
+                self.flag, dest=self.name, type=self.from_text, metavar=self.metavar, **common
+            )
+
+
+def defaults(options: Sequence[Option]) -> dict[str, Any]:
+    """The value of every option that nobody gave."""
+    return {o.name: None if o.default is None else o.convert(o.default) for o in options}
+
+
+def command_parser(
+    command: str, options: Sequence[Option], *, description: str, epilog: str
+) -> Parser:
+    """The parser of one subcommand; its ``parse`` also reads the file named by ``--config``."""
+    parser = _CommandParser(command, options, description=description, epilog=epilog)
+    groups: dict[str, argparse._ArgumentGroup] = {}
+    for option in options:
+        if option.group not in groups:
+            groups[option.group] = parser.add_argument_group(option.group)
+        option.add_to(groups[option.group])
+    parser.add_argument(
+        "--config",
+        metavar="FILE.toml",
+        default=argparse.SUPPRESS,
+        help="read options from a file, top level or table "
+        f"[{command}]; keys are the flags' names, flags override them",
+    )
+    return parser
+
+
+class _CommandParser(Parser):
+    def __init__(self, command: str, options: Sequence[Option], **kwargs: Any) -> None:
+        super().__init__(
+            prog=f"normscope {command}",
+            usage=f"normscope {command} {options[0].metavar} [options]",
+            **kwargs,
+        )
+        self.command, self.options = command, {option.name: option for option in options}
+
+    def parse(self, words: Sequence[str]) -> dict[str, Any]:
+        given = super().parse(words)
+        path = given.pop("config", None)
+        return given if path is None else self._from_file(Path(path)) | given
+
+    def _from_file(self, path: Path) -> dict[str, Any]:
+        data = _toml(path)
+        data = data[self.command] if isinstance(data.get(self.command), dict) else data
+        values = {}
+        for key, value in data.items():
+            name = key.replace("-", "_")
+            if name not in self.options:
+                known = near_match(name, list(self.options))
+                raise InputError(f"Unknown key {key!r} in {path}. {known}")
+            try:
+                values[name] = self.options[name].convert(value)
+            except InputError as error:
+                raise InputError(f"{path}, key {key!r}: {error}") from None
+        return values
+
+
+def _toml(path: Path) -> dict[str, Any]:
+    toml = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
+    try:
+        data: dict[str, Any] = toml.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"There is no file {path}. Give --config an existing TOML file.") from None
+    except (toml.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} is not TOML: {error}") from None
+    return data
+
+
+def number(value: Any) -> float:
+    """A number."""
+    try:
+        return float("" if isinstance(value, bool) else value)
+    except (TypeError, ValueError):
+        raise InputError(f"Expected a number. Got {value!r}.") from None
+
+
+def whole(value: Any) -> int:
+    """A whole number."""
+    try:
+        return int(str(value))
+    except ValueError:
+        raise InputError(f"Expected a whole number. Got {value!r}.") from None
+
+
+def samples(value: Any) -> int | None:
+    """A number of samples; ``inf`` is the limit of infinitely many."""
+    return None if str(value).lower() in ("inf", "infinity") else whole(value)
+
+
+def text(value: Any) -> str:
+    """A word."""
+    if not isinstance(value, str) or not value:
+        raise InputError(f"Expected a word. Got {value!r}.")
+    return value
+
+
+def switch(value: Any) -> bool:
+    """On or off; the flag means on."""
+    if not isinstance(value, bool):
+        raise InputError(f"Expected true or false. Got {value!r}.")
+    return value
+
+
+def names(value: Any) -> tuple[str, ...]:
+    """Words separated by commas, or a TOML array of them."""
+    words = value.split(",") if isinstance(value, str) else value
+    if not isinstance(words, list) or not words:
+        raise InputError(f"Expected one name or several, separated by commas. Got {value!r}.")
+    return tuple(text(word.strip() if isinstance(word, str) else word) for word in words)
+
+
+def numbers(value: Any) -> tuple[float, ...]:
+    """``0.1,0.5,1``, or ``start:stop:count`` evenly spaced with both ends, or a TOML array."""
+    if isinstance(value, str) and ":" in value:
+        return _spaced(value)
+    items = value.split(",") if isinstance(value, str) else value
+    items = items if isinstance(items, list) else [items]
+    if not items:
+        raise InputError("Expected at least one number. Got an empty list.")
+    return tuple(number(item) for item in items)
+
+
+def _spaced(value: str) -> tuple[float, ...]:
+    parts = value.split(":")
+    if len(parts) != 3:
+        raise InputError(f"A range is start:stop:count, such as 0.5:4:100. Got {value!r}.")
+    start, stop, count = number(parts[0]), number(parts[1]), whole(parts[2])
+    if count < 2:
+        raise InputError(f"A range needs at least two points. Got {count} in {value!r}.")
+    return tuple(start + (stop - start) * i / (count - 1) for i in range(count))

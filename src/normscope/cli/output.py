@@ -1,0 +1,88 @@
+"""What every subcommand writes: tables and JSON to stdout, all else to stderr."""
+
+from __future__ import annotations
+
+import json
+import sys
+import textwrap
+from collections.abc import Callable, Sequence
+from typing import Any
+
+__all__ = ["chart_saver", "note", "number", "print_json", "print_table", "print_text", "working"]
+
+PIPED_WIDTH = 80  # text is wrapped here when nobody's terminal says otherwise
+WIDEST = 400  # a piped table is never cut
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """An aligned table, numbers to the right; plain text when piped."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for column in columns:
+        table.add_column(Text(column, style="bold"), justify="right", overflow="fold")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else WIDEST)
+    if sys.stdout.isatty():
+        console.print(table)
+        return
+    with console.capture() as captured:
+        console.print(table)
+    lines = (line.rstrip() for line in captured.get().splitlines())
+    sys.stdout.write("\n".join(lines) + "\n")
+
+
+def print_text(paragraph: str, *, bullet: str = "") -> None:
+    """A paragraph, wrapped to the terminal; a bullet makes the other lines hang."""
+    width = PIPED_WIDTH
+    if sys.stdout.isatty():
+        from rich.console import Console
+
+        width = min(Console(file=sys.stdout).width, 100)
+    lines = textwrap.wrap(
+        paragraph, width, initial_indent=bullet, subsequent_indent=" " * len(bullet)
+    )
+    sys.stdout.write("\n".join(lines) + "\n")
+
+
+def print_json(data: Any) -> None:
+    """JSON alone on stdout; numbers that JSON lacks must have been tagged before."""
+    sys.stdout.write(json.dumps(data, allow_nan=False) + "\n")
+
+
+def note(message: str) -> None:
+    """One line on stderr, where it does not disturb what is piped."""
+    sys.stderr.write(message + "\n")
+
+
+def working(message: str) -> Any:
+    """A spinner on stderr while a computation runs; nothing unless a person is watching."""
+    from rich.console import Console
+
+    return Console(file=sys.stderr).status(message)
+
+
+def number(value: float | int | str | None) -> str:
+    """Five digits, exponents short; a dash where there is no value."""
+    if value is None:
+        return "-"
+    if not isinstance(value, float):
+        return str(value)
+    digits, mark, exponent = f"{value:.5g}".partition("e")
+    return digits + mark + (str(int(exponent)) if mark else "")
+
+
+def chart_saver(path: str) -> Callable[[Any], None]:
+    """What writes a chart to ``path``; a bad ending or a missing package is found right now."""
+    from normscope.render import report_package
+
+    report = report_package()
+    report.check_path(path)
+
+    def save(chart: Any) -> None:
+        note(f"Wrote {report.save(chart, path)}")
+
+    return save

@@ -1,0 +1,239 @@
+"""``normscope predict``: the theory's answer for one network, at one gamma or several."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from normscope.cli import architectures, output
+from normscope.cli import options as opt
+from normscope.cli.options import Option, command_parser
+from normscope.cli.parser import Parser
+from normscope.errors import InputError, TheoryError
+
+if TYPE_CHECKING:
+    from normscope.results import Prediction, PredictionSet
+    from normscope.spec import NetworkSpec
+
+__all__ = ["OPTIONS", "parser", "run"]
+
+NETWORK, CONV, THEORY = "network", "one architecture only", "theory"
+OPTIONS = (
+    Option("architecture", opt.text, "mlp:784-1000-10, cnn:3x32x32:30-60-90 or resmlp:500x4-10",
+           "ARCHITECTURE", group=NETWORK, positional=True),
+    Option("activation", opt.text, "relu, tanh, leaky_relu(0.1), ...", "NAME", "relu", NETWORK),
+    Option("weight_variance", opt.number, "weights are N(0, this / fan-in)", "S2", 2.0, NETWORK),
+    Option("bias_variance", opt.number, "biases are N(0, this)", "S2", 0.0, NETWORK),
+    Option("norm", opt.text, "none, batch or layer, in all hidden layers", "NAME", "none", NETWORK),
+    Option("gamma", opt.numbers, "the norm's gain: 1, or 0.1,0.5,1, or start:stop:count", "G", None,
+           NETWORK),
+    Option("last_norm", opt.text, "none, mean, batch or layer, on the outputs", "NAME", "none",
+           NETWORK),
+    Option("kernel", opt.whole, "cnn: side of the kernels", "N", 3, CONV),
+    Option("stride", opt.whole, "cnn: of every convolution", "N", 1, CONV),
+    Option("padding", opt.whole, "cnn: zeros on every side", "N", 0, CONV),
+    Option("outputs", opt.whole, "cnn: number of classes", "N", 10, CONV),
+    Option("head", opt.text, "cnn: flatten or pool", "NAME", "flatten", CONV),
+    Option("branch_scale", opt.number, "resmlp: beta in x + beta (W phi(x) + b)", "B", 1.0, CONV),
+    Option("samples", opt.samples, "number of samples T, or inf", "T", "inf", THEORY),
+    Option("theory", opt.names, "corrected, frozen, wei2019, or several with commas", "NAMES",
+           "corrected", THEORY),
+    Option("parameters", opt.text, "weights or all", "SET", "weights", THEORY),
+    Option("inputs", opt.text, "real data (samples, features) in place of random inputs",
+           "FILE.npy", None, THEORY),
+    Option("momentum", opt.number, "of the optimizer, for the critical learning rate", "MU", 0.0,
+           THEORY),
+    Option("seed", opt.whole, "for layer norm on the outputs", "N", 0, THEORY),
+    Option("chart", opt.text, "draw lambda_max and critical lr against gamma: png, svg, pdf, html",
+           "FILE"),
+    Option("json", opt.switch, "print JSON and nothing else"),
+)  # fmt: skip
+SPEC_OPTIONS = (
+    *("activation", "weight_variance", "bias_variance", "last_norm"),
+    *("kernel", "stride", "padding", "outputs", "head", "branch_scale"),
+)
+COLUMNS = ("norm", "gamma", "theory", "lambda_max", "lower", "upper", "trace", "critical_lr")
+
+
+def parser() -> Parser:
+    """The flags of this command."""
+    return command_parser(
+        "predict",
+        OPTIONS,
+        description="Largest eigenvalue of the Fisher matrix J^T J / T of a random wide network,\n"
+        "and the largest learning rate that it can bear, 2 (1 + momentum) / lambda_max.",
+        epilog="example:\n  normscope predict mlp:784-1000x3-10 --norm batch --gamma 0.1,0.5,1 \\\n"
+        "      --bias-variance 0.5 --samples 400 --momentum 0.9 --chart figure1.html",
+    )
+
+
+def run(given: dict[str, Any]) -> None:
+    """Predict, print, draw."""
+    request = _Request(given)
+    save = output.chart_saver(given["chart"]) if "chart" in given else None
+    asked = request.predictions(request.norm, request.gammas, request.theories)
+    baseline, notes = request.family(None, (None,), request.theories) if request.norm else ((), [])
+    if given.get("json"):
+        output.print_json(_json(request, asked, baseline))
+    else:
+        _print(request, (*baseline, *asked))
+    for line in dict.fromkeys(notes):
+        output.note(line)
+    if save is not None:
+        save(_figure(request))
+
+
+class _Request:
+    """What was asked, defaults filled in, and how to predict a network of it."""
+
+    def __init__(self, given: dict[str, Any]) -> None:
+        if "architecture" not in given:
+            raise InputError(
+                "Which network? Give an architecture such as "
+                f"{', '.join(architectures.FORMS.values())}, or a --config file that has one."
+            )
+        self.given = given
+        self.settings = opt.defaults(OPTIONS) | given
+        self.name: str = self.settings["architecture"]
+        self.norm = _named(self.settings["norm"])
+        self.gammas: tuple[float | None, ...] = self.settings["gamma"] or (None,)
+        self.theories: tuple[str, ...] = self.settings["theory"]
+        self.momentum: float = self.settings["momentum"]
+        self.inputs = _array(self.settings["inputs"])
+        if not 0 <= self.momentum < 1:
+            raise InputError(f"momentum must be at least 0 and below 1. Got {self.momentum!r}.")
+
+    def network(self, norm: str | None, gamma: float | None) -> NetworkSpec:
+        """The network asked for, with this norm."""
+        chosen = {name: self.settings[name] for name in SPEC_OPTIONS}
+        chosen["last_norm"] = _named(chosen["last_norm"])
+        chosen |= {"norm": norm, "gamma": gamma}
+        return architectures.network(self.name, chosen, given=self.given)
+
+    def predictions(
+        self, norm: str | None, gammas: tuple[float | None, ...], theories: tuple[str, ...]
+    ) -> PredictionSet:
+        """All of them in one call."""
+        from normscope.theory import predict
+
+        return predict(
+            [self.network(norm, gamma) for gamma in gammas],
+            samples=self.settings["samples"],
+            theory=theories,
+            parameters=self.settings["parameters"],
+            inputs=self.inputs,
+            seed=self.settings["seed"],
+        )  # type: ignore[return-value]  # several specs give a set
+
+    def family(
+        self, norm: str | None, gammas: tuple[float | None, ...], theories: tuple[str, ...]
+    ) -> tuple[tuple[Prediction, ...], list[str]]:
+        """For comparison: what the theories cover, and a note for each that does not."""
+        found: tuple[Prediction, ...] = ()
+        notes = []
+        for theory in theories:
+            try:
+                found += tuple(self.predictions(norm, gammas, (theory,)))
+            except TheoryError as error:
+                notes.append(f"Left out, {norm or 'no'} norm under {theory}: {error}")
+        return found, notes
+
+
+def _figure(request: _Request) -> Any:
+    """The paper's Figure 1: no norm beside the norm, all theories, over gamma."""
+    from normscope.results import PredictionSet
+    from normscope.theory import THEORIES
+
+    theories = request.theories if "theory" in request.given else THEORIES
+    gammas = request.gammas if len(request.gammas) > 1 else _grid(request.gammas)
+    plain, left_out = request.family(None, (None,), theories)
+    normed, more = request.family(request.norm or "batch", gammas, theories)
+    for line in dict.fromkeys(left_out + more):
+        output.note(line)
+    return PredictionSet(plain + normed).chart(momentum=request.momentum)
+
+
+def _grid(extra: tuple[float | None, ...]) -> tuple[float | None, ...]:
+    """The 41 gammas of the paper's figure, and the one that was asked for."""
+    paper = {round(0.1 * step, 10) for step in range(1, 42)}
+    return tuple(sorted(paper | {gamma for gamma in extra if gamma is not None}))
+
+
+def _print(request: _Request, shown: tuple[Prediction, ...]) -> None:
+    output.print_text(_heading(request, shown[-1]))
+    output.print_text("")
+    rows = [prediction.row(request.momentum) for prediction in shown]
+    columns = list(COLUMNS)
+    if any(prediction.standard_error is not None for prediction in shown):
+        columns.insert(4, "s.e.")
+        rows = [row | {"s.e.": p.standard_error} for row, p in zip(rows, shown, strict=True)]
+    output.print_table(columns, [[output.number(row[c]) for c in columns] for row in rows])
+    output.print_text("")
+    output.print_text(f"critical_lr = 2 (1 + {request.momentum:g}) / lambda_max of F = J^T J / T")
+    for line in _assumptions(shown):
+        output.print_text(line, bullet="- ")
+    for flag in dict.fromkeys(flag for prediction in shown for flag in prediction.flags):
+        output.print_text(flag, bullet="! ")
+
+
+def _heading(request: _Request, prediction: Prediction) -> str:
+    spec, settings = prediction.spec, request.settings
+    what = "weights" if prediction.parameters == "weights" else "parameters"
+    limit = "infinitely many" if prediction.samples is None else str(prediction.samples)
+    last = f", {spec.last_norm} norm on the outputs" if spec.last_norm else ""
+    return (
+        f"{request.name}: {settings['activation']}, weight variance "
+        f"{settings['weight_variance']:g}, bias variance {settings['bias_variance']:g}{last}; "
+        f"{prediction.num_parameters:,} {what}, {limit} samples"
+    )
+
+
+def _assumptions(shown: tuple[Prediction, ...]) -> list[str]:
+    """Each assumption once; with the theory's name if not all theories make it."""
+    makers: dict[str, list[str]] = {}
+    for prediction in shown:
+        for line in prediction.assumptions:
+            makers.setdefault(line, []).append(prediction.theory)
+    theories = {prediction.theory for prediction in shown}
+    return [
+        line if set(by) == theories else f"{', '.join(dict.fromkeys(by))}: {line}"
+        for line, by in makers.items()
+    ]
+
+
+def _json(
+    request: _Request, asked: PredictionSet, baseline: tuple[Prediction, ...]
+) -> dict[str, Any]:
+    """``PredictionSet.to_dict`` with critical_lr added; ``PredictionSet.from_dict`` reads it."""
+    from normscope._version import __version__
+
+    def entry(prediction: Prediction) -> dict[str, Any]:
+        rate = prediction.row(request.momentum)["critical_lr"]
+        tagged = {"$float": "inf"} if rate == float("inf") else rate
+        return prediction.to_dict() | {"critical_lr": tagged}
+
+    return {
+        "type": "PredictionSet",
+        "version": __version__,
+        "architecture": request.name,
+        "momentum": request.momentum,
+        "predictions": [entry(prediction) for prediction in asked],
+        "without_norm": [entry(prediction) for prediction in baseline],
+    }
+
+
+def _named(word: str) -> str | None:
+    return None if word.lower() == "none" else word
+
+
+def _array(path: str | None) -> Any:
+    if path is None:
+        return None
+    import numpy as np
+
+    if not Path(path).is_file():
+        raise InputError(f"There is no file {path}. Give --inputs an array saved by numpy.save.")
+    try:
+        return np.load(path, allow_pickle=False)
+    except ValueError as error:
+        raise InputError(f"{path} is not an array saved by numpy.save: {error}") from None

@@ -1,0 +1,143 @@
+"""Charts of measured eigenvalues, with their errors."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import altair as alt
+import numpy as np
+
+from normscope.errors import InputError
+from normscope.report.style import PALETTE, inline, log_axis, number_label, positive
+
+if TYPE_CHECKING:
+    from normscope.results import SpectralDensity, Spectrum
+
+__all__ = ["density_chart", "spectrum_chart"]
+
+WIDTH, HEIGHT = 460, 300
+BAND = 2.0  # standard errors on either side
+WIDE = 10.0  # ratio of eigenvalues above which their axis is logarithmic
+
+
+def spectrum_chart(spectrum: Spectrum, *, title: str | None = None) -> Any:
+    """Eigenvalues by rank, each with its residual as error bar."""
+    rows = [
+        {"rank": rank, "value": float(value), "residual": float(error), "bound": float(bound)}
+        | {"low": float(value - error), "high": float(value + error)}
+        for rank, (value, error, bound) in enumerate(
+            zip(spectrum.values, spectrum.residuals, spectrum.bounds, strict=True), start=1
+        )
+    ]
+    y = {"title": "eigenvalue λ", **_value_axis(rows)}
+    axis = alt.Axis(tickMinStep=1, format="d", grid=False)
+    x = alt.X("rank:Q", title="rank", axis=axis, scale=_ranks(rows))
+    base = alt.Chart(inline(rows)).encode(x=x, tooltip=_value_tooltips())
+    bars = base.mark_rule(strokeWidth=1.6).encode(y=alt.Y("low:Q", **y), y2="high:Q")
+    dots = base.mark_point(filled=spectrum.converged, size=70, opacity=1, color=PALETTE[0])
+    which = "largest in magnitude" if spectrum.which == "magnitude" else spectrum.which
+    heading = title or f"The {len(rows)} {which} of {spectrum.dimension:,} eigenvalues"
+    return alt.layer(bars, dots.encode(y=alt.Y("value:Q", **y))).properties(
+        width=WIDTH, height=HEIGHT, title=alt.Title(heading, subtitle=_spectrum_notes(spectrum))
+    )
+
+
+def density_chart(
+    density: SpectralDensity, *, decades: float = 8.0, title: str | None = None
+) -> Any:
+    """The density on a log axis over eigenvalues on a symmetric log axis, with its error band.
+
+    ``decades`` is how far below the highest point the density is shown.
+    """
+    if not decades > 0:
+        raise InputError(f"decades must be above 0. Got {decades!r}.")
+    floor = float(np.max(density.density)) * 10.0**-decades
+    if not positive(floor):
+        raise InputError("There is nothing to draw: the density is zero on its whole grid.")
+    rows = _density_rows(density, floor)
+    y = {"title": "density of eigenvalues", **log_axis([floor, *(row["high"] for row in rows)])}
+    scale = alt.Scale(type="symlog", constant=density.width, nice=False, zero=False)
+    axis = alt.Axis(values=_symlog_ticks(density), labelExpr=number_label(), labelOverlap="greedy")
+    base = alt.Chart(inline(rows)).encode(
+        x=alt.X("t:Q", title="eigenvalue λ", scale=scale, axis=axis), detail="piece:N"
+    )
+    band = base.mark_area(opacity=0.25, color=PALETTE[0], clip=True)
+    line = base.mark_line(strokeWidth=2, color=PALETTE[0], clip=True)
+    dots = base.mark_point(filled=True, size=60, opacity=0, color=PALETTE[0])
+    layers = [
+        band.encode(y=alt.Y("low:Q", **y), y2="high:Q"),
+        line.encode(y=alt.Y("density:Q", **y)),
+        dots.encode(y=alt.Y("density:Q", **y), tooltip=_density_tooltips()),
+    ]
+    heading = alt.Title(
+        title or f"Spectral density of {density.dimension:,} eigenvalues",
+        subtitle=_density_notes(density, decades),
+    )
+    return alt.layer(*layers).properties(width=WIDTH, height=HEIGHT, title=heading)
+
+
+def _value_axis(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """A log axis where positive values span decades, else a linear one."""
+    values = [row["value"] for row in rows]
+    if not (min(values) > 0 and max(values) > WIDE * min(values)):
+        plain = alt.Axis(labelExpr=number_label())
+        return {"scale": alt.Scale(zero=False), "axis": plain}
+    for row in rows:  # an error bar down to zero ends where a log axis still reaches
+        row["low"] = max(row["low"], min(values) / 10)
+    return log_axis(end for row in rows for end in (row["low"], row["high"]))
+
+
+def _density_rows(density: SpectralDensity, floor: float) -> list[dict[str, Any]]:
+    """Points above the floor; a gap starts a new piece, so that no line bridges it."""
+    rows, piece, before = [], 0, True
+    for t, value, error in zip(density.grid, density.density, density.density_error, strict=True):
+        above = bool(value >= floor)
+        piece += above and not before
+        before = above
+        if above:
+            low = max(float(value - BAND * error), floor)
+            rows.append(
+                {"t": float(t), "density": float(value), "error": float(error)}
+                | {"low": low, "high": float(value + BAND * error), "piece": piece}
+            )
+    return rows
+
+
+def _symlog_ticks(density: SpectralDensity) -> list[float]:
+    """Zero and powers of ten on both sides: Vega's own symlog ticks crowd at one end."""
+    low, high = float(density.grid.min()), float(density.grid.max())
+    reach = max(abs(low), abs(high), density.width)
+    powers = range(math.ceil(math.log10(density.width)), math.floor(math.log10(reach)) + 1)
+    steps = (1, 5) if len(powers) < 4 else (1,)
+    ticks = [step * 10.0**k for k in powers for step in steps]
+    return sorted(t for t in (0.0, *ticks, *(-t for t in ticks)) if low <= t <= high)
+
+
+def _ranks(rows: list[dict[str, Any]]) -> Any:
+    return alt.Scale(domain=[0.5, len(rows) + 0.5], nice=False)
+
+
+def _spectrum_notes(spectrum: Spectrum) -> list[str]:
+    state = "converged" if spectrum.converged else "NOT converged (hollow)"
+    notes = [f"{state} to {spectrum.tol:g}; bars: residual ‖Ay − θy‖; {spectrum.matvecs} products"]
+    return notes + ([spectrum.reason] if spectrum.reason else [])
+
+
+def _density_notes(density: SpectralDensity, decades: float) -> list[str]:
+    runs = "exact" if density.exact else f"{len(density.nodes)} random vectors, band ± 2 s.e."
+    notes = [f"smoothing width {density.width:.3g}; {runs}; {density.matvecs} products"]
+    if density.zero_mass > 0:
+        notes.append(f"not drawn: {density.zero_mass:.1%} of the eigenvalues are exactly 0")
+    return [*notes, f"cut {decades:g} decades below the highest point"]
+
+
+def _value_tooltips() -> list[Any]:
+    return [alt.Tooltip("rank:Q", format="d")] + [
+        alt.Tooltip(f"{name}:Q", format=".5~g") for name in ("value", "residual", "bound")
+    ]
+
+
+def _density_tooltips() -> list[Any]:
+    names = (("t", "λ"), ("density", "density"), ("error", "s.e."))
+    return [alt.Tooltip(f"{name}:Q", title=title, format=".4~g") for name, title in names]
