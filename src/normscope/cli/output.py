@@ -20,12 +20,14 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else WIDEST)
+    needed = sum(max(map(len, cells)) for cells in zip(columns, *rows, strict=True))
+    gap = 2 if needed + 2 * (len(columns) - 1) <= console.width else 1
+    table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0))
     for column in columns:
         table.add_column(Text(column, style="bold"), justify="right", overflow="fold")
     for row in rows:
         table.add_row(*map(Text, row))
-    console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else WIDEST)
     if sys.stdout.isatty():
         console.print(table)
         return
@@ -65,14 +67,14 @@ def working(message: str) -> Any:
     return Console(file=sys.stderr).status(message)
 
 
-def number(value: float | int | str | None) -> str:
-    """Five digits, exponents short; a dash where there is no value."""
+def number(value: float | int | str | None, *, digits: int = 5) -> str:
+    """A few digits, exponents short; a dash where there is no value."""
     if value is None:
         return "-"
     if not isinstance(value, float):
         return str(value)
-    digits, mark, exponent = f"{value:.5g}".partition("e")
-    return digits + mark + (str(int(exponent)) if mark else "")
+    mantissa, mark, exponent = f"{value:.{digits}g}".partition("e")
+    return mantissa + mark + (str(int(exponent)) if mark else "")
 
 
 def chart_saver(path: str) -> Callable[[Any], None]:

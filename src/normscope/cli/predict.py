@@ -166,7 +166,8 @@ def _print(request: _Request, shown: tuple[Prediction, ...]) -> None:
     columns = list(COLUMNS)
     if any(prediction.standard_error is not None for prediction in shown):
         columns.insert(4, "s.e.")
-        rows = [row | {"s.e.": p.standard_error} for row, p in zip(rows, shown, strict=True)]
+        errors = [output.number(prediction.standard_error, digits=2) for prediction in shown]
+        rows = [row | {"s.e.": error} for row, error in zip(rows, errors, strict=True)]
     output.print_table(columns, [[output.number(row[c]) for c in columns] for row in rows])
     output.print_text("")
     output.print_text(f"critical_lr = 2 (1 + {request.momentum:g}) / lambda_max of F = J^T J / T")

@@ -1,5 +1,6 @@
 """``normscope predict`` says what ``normscope.predict`` says."""
 
+import io
 import json
 import subprocess
 import sys
@@ -173,8 +174,29 @@ def test_no_value_is_a_dash_with_its_reason(capsys):
 
 
 def test_a_standard_error_has_its_column(capsys):
-    shown = output([SMALL, "--last-norm", "layer", "--samples", "50"], capsys).out
-    assert "s.e." in shown
+    words = [SMALL, "--last-norm", "layer", "--samples", "50"]
+    lines = output(words, capsys).out.splitlines()
+    header = next(i for i, line in enumerate(lines) if "s.e." in line)
+    shown = dict(zip(lines[header].split(), lines[header + 1].split(), strict=True))
+    expected = as_json(words, capsys)["predictions"][0]["standard_error"]
+    assert float(shown["s.e."]) == float(f"{expected:.2g}")
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_a_terminal_of_80_columns_shows_every_column_whole(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    words = [*PAPER, "--norm", "batch", "--gamma", "0.1,1", "--last-norm", "layer"]
+    assert main(["predict", *words, "--samples", "400"]) == 0
+    shown = sys.stdout.getvalue()
+    lines = shown.splitlines()
+    assert max(len(line.rstrip()) for line in lines) <= 80
+    assert any(line.split()[-1:] == ["critical_lr"] and "lambda_max" in line for line in lines)
 
 
 def test_infinite_rate_in_json(capsys):

@@ -160,7 +160,12 @@ def test_zero_is_left_out_of_the_log_axis_and_said(tmp_path):
 
 def test_bounds_are_shaded_where_there_is_no_value(tmp_path):
     nets = [net(norm="batch", gamma=g, last_norm="batch") for g in GAMMAS]
-    chart = predictions(*nets, theory=("corrected",)).chart()
+    result = predictions(*nets, theory=("corrected",))
+    chart = result.chart(momentum=0.5)
+    for row in rows(chart):
+        at = GAMMAS.index(row["gamma"])
+        assert row["lr_lower"] == pytest.approx(2 * 1.5 / result[at].upper)
+        assert row["lr_upper"] == pytest.approx(2 * 1.5 / result[at].lower)
     assert "4 of 4 have bounds only" in subtitle(chart)
     assert len(marks(picture(chart, tmp_path), "area")) == 2
 
