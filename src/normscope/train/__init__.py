@@ -1,0 +1,47 @@
+"""Training: a small loop that emits events, knows divergence, and can be killed."""
+
+from normscope.train._plan import Refresher, Stateful
+from normscope.train.checkpoint import Checkpoint
+from normscope.train.divergence import Divergence
+from normscope.train.evaluate import Evaluation, evaluate
+from normscope.train.gamma_decay import GammaDecay, gamma_decay, scales
+from normscope.train.loop import train
+from normscope.train.optim import optimizers
+from normscope.train.run import Event, StopTraining, TrainingRun
+from normscope.train.schedules import (
+    Constant,
+    EpochDecay,
+    Exponential,
+    InverseTime,
+    Schedule,
+    StepDecay,
+    WarmStart,
+    When,
+    schedules,
+)
+
+__all__ = [
+    "Checkpoint",
+    "Constant",
+    "Divergence",
+    "EpochDecay",
+    "Evaluation",
+    "Event",
+    "Exponential",
+    "GammaDecay",
+    "InverseTime",
+    "Refresher",
+    "Schedule",
+    "Stateful",
+    "StepDecay",
+    "StopTraining",
+    "TrainingRun",
+    "WarmStart",
+    "When",
+    "evaluate",
+    "gamma_decay",
+    "optimizers",
+    "scales",
+    "schedules",
+    "train",
+]

@@ -1,0 +1,254 @@
+"""One training under way: where it is, and how it moves from update to update."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from normscope.errors import InputError
+from normscope.measure.progress import progress
+from normscope.train._objective import kept_mode, moved, refuse_single_samples
+from normscope.train._plan import Plan
+from normscope.train._random import isolated_random, random_state, set_random_state
+from normscope.train.checkpoint import Checkpoint
+from normscope.train.run import Event, StopTraining, TrainingRun
+from normscope.train.schedules import When
+
+__all__ = ["Training"]
+
+
+class _Diverged(Exception):  # noqa: N818 - a signal
+    """The training diverged; its text is the reason."""
+
+
+class Training:
+    """The moving part: made from a plan, run once."""
+
+    def __init__(self, plan: Plan, checkpoint: Checkpoint | None) -> None:
+        self._plan = plan
+        self._checkpoint = checkpoint
+        self._base_lrs = [float(group["lr"]) for group in plan.optimizer.param_groups]
+        self._losses: list[float] = []
+        self._lrs: list[float] = []
+        self._events: list[Event] = []
+        self._step = self._epoch = self._batch = 0
+        self._outcome = self._reason = ""
+        self._diverged_at: int | None = None
+        self._earlier, self._began = 0.0, time.monotonic()
+        self._epoch_began_with: dict[str, Any] = {}
+
+    def run(self, *, resume: bool) -> TrainingRun:
+        """Train to the end, from the checkpoint if there is one."""
+        plan = self._plan
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(isolated_random(plan.seed, plan.device))
+            stack.enter_context(kept_mode(plan.model, training=True))
+            stack.enter_context(torch.enable_grad())
+            tick = stack.enter_context(progress("training", plan.total))
+            self._check_smallest_batch()
+            state = self._checkpoint.load() if self._checkpoint and resume else None
+            if state is not None:
+                self._restore(state)
+            if not self._outcome:
+                self._run_to_an_end(tick)
+        return self._record()
+
+    def _check_smallest_batch(self) -> None:
+        """Refuse it now rather than at the end of the first epoch."""
+        batch = self._plan.feed.smallest()
+        if batch is not None:
+            batch = moved(batch, self._plan.device)
+            refuse_single_samples(self._plan.model, batch, where="The last batch of every epoch")
+
+    def _run_to_an_end(self, tick: Callable[[], None]) -> None:
+        try:
+            while not self._complete():
+                self._run_epoch(tick)
+            self._judge_parameters()
+            self._finish("finished")
+        except StopTraining as stop:
+            self._finish("stopped", str(stop))
+        except _Diverged as signal:
+            self._diverged_at = self._step
+            with contextlib.suppress(StopTraining):
+                self._emit("divergence", self._losses[-1])
+            self._finish("diverged", str(signal))
+        except KeyboardInterrupt:
+            # The update may be half made, so the last checkpoint stands and no other is written.
+            self._checkpoint = None
+            self._finish("interrupted", "interrupted from the keyboard")
+
+    def _complete(self) -> bool:
+        plan = self._plan
+        if plan.steps is not None:
+            return self._step >= plan.steps
+        return plan.epochs is not None and self._epoch >= plan.epochs
+
+    def _run_epoch(self, tick: Callable[[], None]) -> None:
+        for batch in self._batches():
+            self._update(moved(batch, self._plan.device))
+            tick()
+            if self._plan.steps is not None and self._complete():
+                break
+            self._save_if_due(epoch_ended=False)
+        whole = self._plan.feed.per_epoch
+        if whole is None and self._complete() and self._plan.steps is not None:
+            return  # the loader may have had more
+        if whole is None or self._batch >= whole:
+            self._close_epoch()
+
+    def _close_epoch(self) -> None:
+        self._emit("epoch", float(np.mean(self._losses[-self._batch :])))
+        self._epoch, self._batch = self._epoch + 1, 0
+        self._save_if_due(epoch_ended=True)
+
+    def _batches(self) -> Iterator[Any]:
+        plan = self._plan
+        if self._batch == 0:
+            self._epoch_began_with = self._random()
+            return plan.feed.epoch(self._epoch, 0)
+        # Resumed within an epoch: the feed draws its order as it did, then all goes on from here.
+        now = random_state(plan.device)
+        self._set_random(self._epoch_began_with)
+        rest = plan.feed.epoch(self._epoch, self._batch)
+        set_random_state(now, plan.device)
+        return rest
+
+    def _update(self, batch: Any) -> None:
+        plan = self._plan
+        plan.optimizer.zero_grad(set_to_none=True)
+        for refresher in plan.refreshers:
+            refresher.step()
+        loss = self._loss(batch)
+        self._lrs.append(self._set_lrs())
+        self._losses.append(float(loss.detach()))
+        self._judge(self._losses[-1])
+        total = loss if plan.penalty is None else loss + plan.penalty(plan.model)
+        torch.autograd.backward(total)
+        if plan.clip is not None:
+            torch.nn.utils.clip_grad_norm_(plan.model.parameters(), plan.clip)
+        plan.optimizer.step()
+        self._step, self._batch = self._step + 1, self._batch + 1
+        self._emit("step", self._losses[-1])
+
+    def _loss(self, batch: Any) -> Tensor:
+        plan = self._plan
+        where = f"Batch {self._batch} of epoch {self._epoch}"
+        refuse_single_samples(plan.model, batch, where=where)
+        try:
+            loss = plan.objective.value(plan.model, batch)
+        except InputError as error:
+            raise InputError(f"{where}: {error}") from error
+        if not loss.requires_grad:
+            raise InputError(
+                "The loss does not depend on any trainable parameter, so there is nothing to "
+                "train. Does the model detach its output, or run under no_grad?"
+            )
+        return loss
+
+    def _set_lrs(self) -> float:
+        plan = self._plan
+        when = When(self._step, plan.feed.per_epoch, plan.total)
+        lrs = [plan.schedule.lr(base, when) for base in self._base_lrs]
+        for group, lr in zip(plan.optimizer.param_groups, lrs, strict=True):
+            group["lr"] = lr
+        return lrs[0]
+
+    def _judge(self, loss: float) -> None:
+        rule = self._plan.divergence
+        if rule is not None and (reason := rule.reason(loss, self._losses[0])):
+            raise _Diverged(f"Diverged after {self._step} updates: {reason}.")
+
+    def _judge_parameters(self) -> None:
+        """The last update is seen by no loss."""
+        for name, parameter in self._plan.model.named_parameters():
+            if self._plan.divergence is not None and not bool(parameter.isfinite().all()):
+                raise _Diverged(f"Diverged in the last update: {name!r} is not finite.")
+
+    def _emit(self, kind: str, loss: float) -> None:
+        lr = self._lrs[-1] if self._lrs else math.nan
+        event = Event(kind, self._step, self._epoch, loss, lr, self._outcome)
+        if kind != "step":
+            self._events.append(event)
+        for callback in self._plan.callbacks:
+            callback(event)
+
+    def _finish(self, outcome: str, reason: str = "") -> None:
+        self._outcome, self._reason = outcome, reason
+        self._plan.optimizer.zero_grad(set_to_none=True)
+        with contextlib.suppress(StopTraining):
+            self._emit("done", self._losses[-1] if self._losses else math.nan)
+        if self._checkpoint:
+            self._checkpoint.save(self._state())
+
+    def _save_if_due(self, *, epoch_ended: bool) -> None:
+        if self._checkpoint and self._checkpoint.due(self._step, epoch_ended=epoch_ended):
+            self._checkpoint.save(self._state())
+
+    def _random(self) -> dict[str, Any]:
+        own = [generator.get_state() for generator in self._plan.feed.generators]
+        return {"global": random_state(self._plan.device), "loader": own}
+
+    def _set_random(self, state: dict[str, Any]) -> None:
+        set_random_state(state["global"], self._plan.device)
+        for generator, own in zip(self._plan.feed.generators, state["loader"], strict=True):
+            generator.set_state(own)
+
+    def _state(self) -> dict[str, Any]:
+        plan = self._plan
+        kept = plan.model.state_dict()
+        return {
+            "model": kept,
+            "buffers": {n: b for n, b in plan.model.named_buffers() if n not in kept},
+            "optimizer": plan.optimizer.state_dict(),
+            "helpers": [helper.state_dict() for helper in plan.stateful],
+            "random": self._random(),
+            "epoch_began_with": self._epoch_began_with,
+            "place": [self._step, self._epoch, self._batch],
+            "losses": torch.tensor(self._losses, dtype=torch.float64),
+            "lrs": torch.tensor(self._lrs, dtype=torch.float64),
+            "events": json.dumps([event.to_dict() for event in self._events]),
+            "end": [self._outcome, self._reason, self._diverged_at],
+            "seconds": self._spent(),
+        }
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        plan = self._plan
+        plan.model.load_state_dict(state["model"])
+        buffers = dict(plan.model.named_buffers())
+        for name, value in state["buffers"].items():
+            buffers[name].copy_(value)
+        plan.optimizer.load_state_dict(state["optimizer"])
+        for helper, kept in zip(plan.stateful, state["helpers"], strict=True):
+            helper.load_state_dict(kept)
+        self._set_random(state["random"])
+        self._epoch_began_with = state["epoch_began_with"]
+        self._step, self._epoch, self._batch = state["place"]
+        self._losses, self._lrs = state["losses"].tolist(), state["lrs"].tolist()
+        self._events = [Event.from_dict(event) for event in json.loads(state["events"])]
+        self._outcome, self._reason, self._diverged_at = state["end"]
+        self._earlier = state["seconds"]
+
+    def _spent(self) -> float:
+        return self._earlier + time.monotonic() - self._began
+
+    def _record(self) -> TrainingRun:
+        return TrainingRun(
+            losses=np.array(self._losses, np.float64),
+            lrs=np.array(self._lrs, np.float64),
+            outcome=self._outcome,
+            diverged_at=self._diverged_at,
+            reason=self._reason,
+            updates=self._step,
+            seconds=self._spent(),
+            config=self._plan.config,
+            events=tuple(self._events),
+        )

@@ -1,0 +1,132 @@
+"""Checkpoints: whole or not there at all."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import pickle
+import time
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from normscope.errors import InputError
+
+__all__ = ["Checkpoint", "config_hash", "write_atomically"]
+
+FORMAT = 1
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Give ``path`` this content; a kill at any moment leaves the old file or the new one.
+
+    The bytes go to a neighbour file first and reach the disk before the name changes.
+    """
+    scratch = path.with_name(f".{path.name}.part")  # one name: the rest of a kill is written over
+    try:
+        with scratch.open("wb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(scratch, path)
+    except BaseException:
+        scratch.unlink(missing_ok=True)
+        raise
+    _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    if os.name != "posix":  # elsewhere a folder cannot be opened
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def config_hash(config: dict[str, Any]) -> str:
+    """A name for the settings: equal settings, equal name."""
+    return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:16]
+
+
+class Checkpoint:
+    """The checkpoint file of one training.
+
+    Args:
+        path: the file; its folder is made if needed.
+        config: the settings that must be the same for a training to be continued.
+        every: updates between two checkpoints; None is every epoch and about every minute.
+    """
+
+    SECONDS = 60.0
+
+    def __init__(
+        self, path: str | os.PathLike[str], config: dict[str, Any], *, every: int | None
+    ) -> None:
+        self.path = Path(path)
+        if self.path.is_dir():
+            raise InputError(
+                f"checkpoint={str(path)!r} is a folder. Name a file in it, such as "
+                f"{str(self.path / 'training.pt')!r}."
+            )
+        self._config = config
+        self._every = every
+        self._latest = time.monotonic()
+
+    def due(self, step: int, *, epoch_ended: bool) -> bool:
+        """Whether it is time to save after update number ``step``."""
+        if self._every is not None:
+            return step % self._every == 0
+        return epoch_ended or time.monotonic() - self._latest > self.SECONDS
+
+    def save(self, state: dict[str, Any]) -> None:
+        """Replace the file by one that holds ``state``."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        head = {"format": FORMAT, "hash": config_hash(self._config)}
+        stream = io.BytesIO()
+        torch.save({**head, "config": json.dumps(self._config), "state": state}, stream)
+        write_atomically(self.path, stream.getvalue())
+        self._latest = time.monotonic()
+
+    def load(self) -> dict[str, Any] | None:
+        """The state in the file; None if there is no file.
+
+        Raises:
+            InputError: the file is no checkpoint, or one of a training with other settings.
+        """
+        if not self.path.exists():
+            return None
+        try:
+            if not zipfile.is_zipfile(self.path):
+                raise ValueError("not in torch's format")
+            found = torch.load(self.path, map_location="cpu", weights_only=True)
+            stored, state = json.loads(found["config"]), found["state"]
+        except (OSError, RuntimeError, KeyError, TypeError, ValueError, *_UNREADABLE) as error:
+            raise InputError(
+                f"{self.path} is not a checkpoint of a training ({type(error).__name__}: "
+                f"{str(error).splitlines()[0] if str(error) else 'no text'}). Name another file, "
+                "or pass resume=False to start again and replace it."
+            ) from None
+        if found.get("format") != FORMAT or found.get("hash") != config_hash(self._config):
+            self._refuse(stored)
+        return state
+
+    def _refuse(self, stored: dict[str, Any]) -> None:
+        keys = sorted({*stored, *self._config})
+        differ = [k for k in keys if stored.get(k) != self._config.get(k)]
+        shown = "; ".join(
+            f"{k}: {stored.get(k)!r} there, {self._config.get(k)!r} here" for k in differ
+        )
+        raise InputError(
+            f"{self.path} belongs to a training with other settings ({shown or 'another format'}), "
+            "so that continuing it would be neither of the two. Use the same settings, another "
+            "file, or resume=False to start again and replace it."
+        )
+
+
+_UNREADABLE = (pickle.UnpicklingError, EOFError, zipfile.BadZipFile)

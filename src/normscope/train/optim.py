@@ -1,0 +1,111 @@
+"""Optimizers by name, in torch's own convention."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+
+import torch
+from torch import nn
+
+from normscope.errors import InputError
+from normscope.registry import Registry
+
+__all__ = ["OptimizerFactory", "build_optimizer", "optimizers"]
+
+OptimizerFactory = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
+Builder = Callable[[list[nn.Parameter], float, float, float], torch.optim.Optimizer]
+
+
+def _sgd(
+    parameters: list[nn.Parameter], lr: float, momentum: float, weight_decay: float
+) -> torch.optim.Optimizer:
+    return torch.optim.SGD(parameters, lr=lr, momentum=momentum, weight_decay=weight_decay)
+
+
+def _adam(
+    parameters: list[nn.Parameter], lr: float, momentum: float, weight_decay: float
+) -> torch.optim.Optimizer:
+    _refuse_momentum("adam", momentum)
+    return torch.optim.Adam(parameters, lr=lr, weight_decay=weight_decay)
+
+
+def _adamw(
+    parameters: list[nn.Parameter], lr: float, momentum: float, weight_decay: float
+) -> torch.optim.Optimizer:
+    _refuse_momentum("adamw", momentum)
+    return torch.optim.AdamW(parameters, lr=lr, weight_decay=weight_decay)
+
+
+def _refuse_momentum(name: str, momentum: float) -> None:
+    if momentum:
+        raise InputError(
+            f"momentum={momentum} belongs to sgd; optimizer={name!r} has its own averages. Leave "
+            f"it out, or pass optimizer=lambda p: torch.optim.Adam(p, betas=({momentum}, 0.999))."
+        )
+
+
+optimizers: Registry[Builder] = Registry("optimizer")
+optimizers.add("sgd", _sgd)
+optimizers.add("adam", _adam)
+optimizers.add("adamw", _adamw)
+
+
+def build_optimizer(
+    model: nn.Module,
+    optimizer: str | OptimizerFactory,
+    *,
+    lr: float | None,
+    momentum: float = 0.0,
+    weight_decay: float = 0.0,
+) -> torch.optim.Optimizer:
+    """The optimizer of the model's trainable parameters.
+
+    ``optimizer`` is a name, or a function of the parameters that returns a torch optimizer and then
+    holds its own learning rate. Momentum is torch's: v <- mu v + g, w <- w - lr v. Weight decay
+    adds ``weight_decay`` times w to the gradient of every trainable parameter (adamw: to the
+    step).
+    """
+    trainable = [p for p in model.parameters() if p.requires_grad]
+    if not trainable:
+        raise InputError(
+            f"The model ({type(model).__name__}) has no trainable parameter. Set "
+            "requires_grad_(True) on what should be trained."
+        )
+    if not isinstance(optimizer, str):
+        return _from_factory(optimizer, trainable, lr, momentum, weight_decay)
+    build = optimizers[optimizer]
+    if lr is None:
+        raise InputError(f"optimizer={optimizer!r} needs a learning rate: pass lr=.")
+    _check("lr", lr)
+    _check("momentum", momentum, below=1.0)
+    _check("weight_decay", weight_decay)
+    return build(trainable, float(lr), float(momentum), float(weight_decay))
+
+
+def _from_factory(
+    factory: OptimizerFactory,
+    trainable: list[nn.Parameter],
+    lr: float | None,
+    momentum: float,
+    weight_decay: float,
+) -> torch.optim.Optimizer:
+    if lr is not None or momentum or weight_decay:
+        raise InputError(
+            "An optimizer given as a function holds its own lr, momentum and weight decay. Leave "
+            "these arguments out, or name the optimizer: 'sgd', 'adam'."
+        )
+    built = factory(trainable)
+    if not isinstance(built, torch.optim.Optimizer):
+        raise InputError(
+            f"optimizer must be a name or a function parameters -> torch.optim.Optimizer. It gave "
+            f"a {type(built).__name__}."
+        )
+    return built
+
+
+def _check(name: str, value: float, *, below: float = math.inf) -> None:
+    number = float(value) if isinstance(value, int | float) else math.nan
+    if not 0 <= number < below:
+        upper = f" and below {below:g}" if math.isfinite(below) else " and finite"
+        raise InputError(f"{name} must be a number from 0{upper}. Got {value!r} instead.")

@@ -1,0 +1,112 @@
+"""What a training did: events as they happen, and the record it leaves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from normscope.record import Record
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Event", "StopTraining", "TrainingRun"]
+
+
+class StopTraining(Exception):  # noqa: N818 - a signal, not an error
+    """Raised by a callback to end the training after the step it was told of."""
+
+
+@dataclass(frozen=True, eq=False)
+class Event(Record):
+    """Something that happened in a training, given to every callback.
+
+    Attributes:
+        kind: ``"step"`` after each update, ``"epoch"`` after each epoch, ``"divergence"`` in place
+            of the update that is not made, ``"done"`` once at the end.
+        step: number of updates made so far; ``losses[step - 1]`` led to the latest one.
+        epoch: the epoch, from 0.
+        loss: of the mini-batch before its update; the mean over the epoch for ``"epoch"``.
+        lr: learning rate of the first parameter group.
+        outcome: for ``"done"``, how it ended.
+    """
+
+    kind: str
+    step: int
+    epoch: int
+    loss: float
+    lr: float
+    outcome: str = ""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TrainingRun(Record):
+    """The record of one training.
+
+    ``losses[k]`` is the mini-batch loss (without penalty) after k updates, computed on the batch
+    that update k + 1 uses. A diverged run ends with the loss that broke the rule.
+
+    Attributes:
+        losses: mini-batch losses, (steps,) or (updates + 1,) if diverged.
+        lrs: learning rate of each.
+        outcome: ``"finished"``, ``"diverged"``, ``"stopped"`` (by a callback) or ``"interrupted"``.
+        diverged_at: number of updates made when divergence was seen; None otherwise.
+        reason: the outcome in words where it is not plain.
+        updates: number of updates made.
+        seconds: time spent, summed over resumed parts.
+        config: every setting that was in effect.
+        events: all events but those of kind ``"step"``.
+    """
+
+    losses: NDArray[np.float64]
+    lrs: NDArray[np.float64]
+    outcome: str
+    diverged_at: int | None
+    reason: str
+    updates: int
+    seconds: float
+    config: dict[str, Any] = field(default_factory=dict)
+    events: tuple[Event, ...] = ()
+
+    @property
+    def diverged(self) -> bool:
+        """Whether the loss broke the divergence rule."""
+        return self.outcome == "diverged"
+
+    @property
+    def initial_loss(self) -> float:
+        """Loss of the first mini-batch; NaN if there was none."""
+        return float(self.losses[0]) if len(self.losses) else float("nan")
+
+    @property
+    def final_loss(self) -> float:
+        """Loss of the last mini-batch; NaN if there was none."""
+        return float(self.losses[-1]) if len(self.losses) else float("nan")
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row per mini-batch: loss and learning rate."""
+        import pandas as pd
+
+        step = pd.RangeIndex(len(self.losses), name="step")
+        frame: pd.DataFrame = pd.DataFrame({"loss": self.losses, "lr": self.lrs}, index=step)
+        return frame
+
+    def summary(self) -> str:
+        """A few lines for a terminal."""
+        settings = ", ".join(f"{k} {v}" for k, v in self.config.items() if v is not None)
+        lines = [
+            f"{self.outcome} after {self.updates} updates in {self.seconds:.1f} s: loss "
+            f"{self.initial_loss:.4g} -> {self.final_loss:.4g}",
+            *([self.reason] if self.reason else []),
+            settings,
+        ]
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return (
+            f"TrainingRun({self.outcome}, {self.updates} updates, loss {self.initial_loss:.4g} -> "
+            f"{self.final_loss:.4g})"
+        )

@@ -1,0 +1,34 @@
+"""A batch-norm MLP learns MNIST in one epoch."""
+
+import pytest
+import torch
+from torch import nn
+
+from normscope.data import load_data
+from normscope.train import evaluate, train
+
+pytestmark = pytest.mark.real_data
+
+
+def batch_norm_mlp(seed):
+    torch.manual_seed(seed)
+    return nn.Sequential(
+        nn.Flatten(),
+        *(nn.Linear(784, 256), nn.BatchNorm1d(256), nn.ReLU()),
+        *(nn.Linear(256, 256), nn.BatchNorm1d(256), nn.ReLU()),
+        nn.Linear(256, 10),
+    ).float()
+
+
+def test_one_epoch_reaches_96_percent():
+    data, test = load_data("mnist"), load_data("mnist", "test")
+    accuracies = []
+    for seed in range(3):
+        model = batch_norm_mlp(seed)
+        run = train(
+            model, data, "cross_entropy", lr=0.1, momentum=0.9, epochs=1, batch_size=128, seed=seed
+        )
+        assert run.outcome == "finished"
+        accuracies.append(evaluate(model, test).accuracy)
+    print("accuracies", accuracies)
+    assert sum(accuracies) / 3 >= 0.96
