@@ -1,10 +1,14 @@
-"""What normscope says of a network before it is trained: `make demo`.
+"""What normscope says of a network before it is trained, and measures on it: `make demo`.
 
 A fully connected ReLU network, without and with batch norm: how sharp is its loss, which
-learning rate can it bear, and what does the norm's gain change?
+learning rate can it bear, what does the norm's gain change, and does a real network agree?
 """
 
+from itertools import pairwise
 from pathlib import Path
+
+import torch
+from torch import nn
 
 import normscope as ns
 from normscope import report
@@ -18,6 +22,26 @@ CHART = Path(__file__).resolve().parents[1] / "out" / "prediction.html"
 
 def network(norm: str | None = None, gamma: float | None = None) -> ns.NetworkSpec:
     return ns.mlp(WIDTHS, weight_variance=2.0, bias_variance=0.5, norm=norm, gamma=gamma)
+
+
+def module(norm: str | None, generator: torch.Generator) -> nn.Module:
+    """The same network as a torch module, drawn at random."""
+    layers: list[nn.Module] = []
+    for before, after in pairwise(WIDTHS):
+        linear = nn.Linear(before, after)
+        nn.init.normal_(linear.weight, 0, (2.0 / before) ** 0.5, generator=generator)
+        nn.init.normal_(linear.bias, 0, 0.5**0.5, generator=generator)
+        layers += [linear, *([nn.BatchNorm1d(after)] if norm else []), nn.ReLU()]
+    return nn.Sequential(*layers[: -2 if norm else -1])
+
+
+def measured(norm: str | None) -> float:
+    """lambda_max of a real network on 400 random inputs, batch norm in train mode."""
+    generator = torch.Generator().manual_seed(0)
+    model = module(norm, generator)
+    inputs = torch.randn(400, WIDTHS[0], generator=generator)
+    risk = ns.Risk(model, inputs, loss="mse", statistics="batch", parameters="weights")
+    return ns.top_eigenvalues(ns.fisher(risk)).largest
 
 
 def main() -> None:
@@ -37,6 +61,13 @@ def main() -> None:
         f"and {before.lambda_max / small.lambda_max:.0f} times at gamma = 0.1 "
         f"({small.critical_lr(MOMENTUM):.2g})."
     )
+
+    print("\nMeasured on one random network, 400 random inputs (J^T J / T, weights):")
+    for norm, prediction in ((None, before), ("batch", after)):
+        print(
+            f"  {norm or 'no'} norm: lambda_max {measured(norm):.4g}, predicted "
+            f"{prediction.lambda_max:.4g}, with splitting {prediction.lambda_max_split:.4g}"
+        )
 
     gammas = [round(0.1 * step, 1) for step in range(1, 42)]
     curve = ns.predict([network("batch", g) for g in gammas], samples=400, theory=THEORIES)

@@ -20,14 +20,15 @@ CHARTS.add("PredictionSet", predictions.comparison_chart)
 CHARTS.add("PhaseDiagram", phases.phase_chart)
 CHARTS.add("Spectrum", spectra.spectrum_chart)
 CHARTS.add("SpectralDensity", spectra.density_chart)
+CHARTS.add("GramSpectrum", spectra.gram_chart)
 
 
 def chart(result: object, **options: Any) -> Any:
     """The Altair chart of a result.
 
     Args:
-        result: a ``Prediction``, ``PredictionSet``, ``PhaseDiagram``, ``Spectrum`` or
-            ``SpectralDensity``.
+        result: a ``Prediction``, ``PredictionSet``, ``PhaseDiagram``, ``Spectrum``,
+            ``GramSpectrum`` or ``SpectralDensity``.
         options: of the drawing, e.g. ``momentum=0.9`` for predictions, ``title="..."`` for all.
 
     Returns:

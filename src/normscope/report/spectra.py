@@ -12,9 +12,9 @@ from normscope.errors import InputError
 from normscope.report.style import PALETTE, inline, log_axis, number_label, positive
 
 if TYPE_CHECKING:
-    from normscope.results import SpectralDensity, Spectrum
+    from normscope.results import GramSpectrum, SpectralDensity, Spectrum
 
-__all__ = ["density_chart", "spectrum_chart"]
+__all__ = ["density_chart", "gram_chart", "spectrum_chart"]
 
 WIDTH, HEIGHT = 460, 300
 BAND = 2.0  # standard errors on either side
@@ -40,6 +40,27 @@ def spectrum_chart(spectrum: Spectrum, *, title: str | None = None) -> Any:
     heading = title or f"The {len(rows)} {which} of {spectrum.dimension:,} eigenvalues"
     return alt.layer(bars, dots.encode(y=alt.Y("value:Q", **y))).properties(
         width=WIDTH, height=HEIGHT, title=alt.Title(heading, subtitle=_spectrum_notes(spectrum))
+    )
+
+
+def gram_chart(spectrum: GramSpectrum, *, title: str | None = None) -> Any:
+    """Every non-zero eigenvalue by rank, both axes logarithmic."""
+    rows = [{"rank": i, "value": float(v)} for i, v in enumerate(spectrum.values, start=1) if v > 0]
+    if not rows:
+        raise InputError("There is nothing to draw: the matrix is zero, no eigenvalue is positive.")
+    x = alt.X("rank:Q", title="rank", **log_axis([1.0, float(len(rows))]))
+    y = alt.Y("value:Q", title="eigenvalue λ", **log_axis([row["value"] for row in rows]))
+    lower, upper = spectrum.bounds
+    notes = [
+        f"{len(rows)} of {spectrum.size} rows: {spectrum.samples} samples x {spectrum.outputs} "
+        f"outputs; trace {spectrum.trace:.4g}",
+        f"bounds of λ_max from the trace of the square: {lower:.4g} to {upper:.4g}",
+    ]
+    heading = title or f"All non-zero eigenvalues, λ_max = {spectrum.largest:.4g}"
+    dots = alt.Chart(inline(rows)).mark_point(filled=True, size=40, opacity=0.9, color=PALETTE[0])
+    tips = [alt.Tooltip("rank:Q"), alt.Tooltip("value:Q", format=".5g", title="eigenvalue")]
+    return dots.encode(x=x, y=y, tooltip=tips).properties(
+        width=WIDTH, height=HEIGHT, title=alt.Title(heading, subtitle=notes)
     )
 
 

@@ -2,15 +2,20 @@
 
 from normscope.results.density import SpectralDensity
 from normscope.results.estimate import Estimate
+from normscope.results.gram import GramSpectrum
+from normscope.results.outliers import LeadingDirections, SpectralBounds
 from normscope.results.phase import PhaseDiagram
 from normscope.results.prediction import Prediction, PredictionSet
 from normscope.results.spectrum import Spectrum
 
 __all__ = [
     "Estimate",
+    "GramSpectrum",
+    "LeadingDirections",
     "PhaseDiagram",
     "Prediction",
     "PredictionSet",
+    "SpectralBounds",
     "SpectralDensity",
     "Spectrum",
 ]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from normscope.errors import InputError
 from normscope.record import Record
+from normscope.render import chart_of
 from normscope.results.estimate import Estimate
 
 if TYPE_CHECKING:
@@ -109,6 +110,10 @@ class SpectralDensity(Record):
             f"  nodes from {self.nodes.min():.4g} to {self.nodes.max():.4g}, "
             f"width {self.width:.3g}, exact mass at zero {self.zero_mass:.4g}"
         )
+
+    def chart(self, **options: Any) -> Any:
+        """The density with its error band, as an Altair chart."""
+        return chart_of(self, **options)
 
     def __repr__(self) -> str:
         low, high = self.nodes.min(), self.nodes.max()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from normscope.record import Record
+from normscope.render import chart_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -66,6 +67,10 @@ class Spectrum(Record):
         pairs = enumerate(zip(self.values, self.bounds, strict=True), start=1)
         lines += [f"  {i:3d}  {value: .6g}  +- {bound:.1e}" for i, (value, bound) in pairs]
         return "\n".join(lines + ([self.reason] if self.reason else []))
+
+    def chart(self, **options: Any) -> Any:
+        """Eigenvalues by rank with their error bars, as an Altair chart."""
+        return chart_of(self, **options)
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{v:.6g}" for v in self.values[:3])
