@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import zlib
 from abc import ABC, abstractmethod
@@ -68,22 +69,15 @@ class Feed(ABC):
         """The smallest batch that will come, or None if that is not known."""
 
 
-class DataSetFeed(Feed):
-    """A :class:`DataSet`: the order is a function of seed and epoch."""
+class BatchesFeed(Feed):
+    """The :class:`Batches` of a data set: the order is a function of seed and epoch."""
 
-    own_batches = False
-
-    def __init__(self, data: DataSet, options: FeedOptions) -> None:
-        data = data.to(dtype=options.dtype)
-        self._batches = data.batches(
-            options.size,
-            seed=options.seed,
-            shuffle=options.shuffle,
-            drop_last=options.drop_last,
-            augment=options.augment,
-            one_hot=options.one_hot,
-        )
-        self.description = repr(data)
+    def __init__(self, batches: Batches, options: FeedOptions, *, own_batches: bool) -> None:
+        data = batches.data.to(dtype=options.dtype)
+        one_hot = batches.one_hot or options.one_hot
+        self._batches = dataclasses.replace(batches, data=data, one_hot=one_hot)
+        self.own_batches = own_batches
+        self.description = repr(data) + (_in_words(batches) if own_batches else "")
         self.per_epoch = len(self._batches)
         self.generators = []
 
@@ -150,22 +144,7 @@ class LoaderFeed(Feed):
 
     own_batches = True
 
-    def __init__(self, loader: Iterable[Any], options: FeedOptions) -> None:
-        given = [
-            name
-            for name, value in (
-                ("batch_size", options.batch_size),
-                ("augment", options.augment),
-                ("drop_last", options.drop_last or None),
-                ("shuffle", None if options.shuffle else False),
-            )
-            if value is not None
-        ]
-        if given:
-            raise InputError(
-                f"{', '.join(given)} cannot be set here: the loader decides. Set it in the loader, "
-                "or pass a DataSet or a pair of tensors."
-            )
+    def __init__(self, loader: Iterable[Any]) -> None:
         self._loader = loader
         self.per_epoch = _length(loader)
         self.description = f"{type(loader).__name__}, {self.per_epoch or 'unknown'} batches"
@@ -199,15 +178,35 @@ def as_feed(data: Any, options: FeedOptions) -> Feed:
     """The feed that a name, a data set, a pair of tensors or a loader means."""
     if isinstance(data, str):
         data = load_data(data)
+    if isinstance(data, Batches):
+        return BatchesFeed(data, options, own_batches=True)
     if isinstance(data, DataSet):
-        return DataSetFeed(data, options)
+        return BatchesFeed(_batches(data, options), options, own_batches=False)
     if isinstance(data, tuple) and len(data) == 2 and isinstance(data[1], Tensor | np.ndarray):
         return TensorFeed(data, options)
     if isinstance(data, Iterable) and not isinstance(data, Tensor | np.ndarray | dict):
-        return LoaderFeed(data, options)
+        return LoaderFeed(data)
     raise InputError(
         "data must be the name of a data set, a DataSet, a pair (inputs, targets) or a loader of "
         f"batches. Got a {type(data).__name__}."
+    )
+
+
+def _batches(data: DataSet, options: FeedOptions) -> Batches:
+    return data.batches(
+        options.size,
+        seed=options.seed,
+        shuffle=options.shuffle,
+        drop_last=options.drop_last,
+        augment=options.augment,
+    )
+
+
+def _in_words(batches: Batches) -> str:
+    augment = getattr(batches.augment, "__qualname__", batches.augment)
+    return (
+        f" in batches of {batches.batch_size}, seed {batches.seed}, shuffle {batches.shuffle}, "
+        f"drop_last {batches.drop_last}, augment {augment}"
     )
 
 

@@ -57,6 +57,8 @@ class Training:
             state = self._checkpoint.load() if self._checkpoint and resume else None
             if state is not None:
                 self._restore(state)
+                for _ in range(self._step):
+                    tick()
             if not self._outcome:
                 self._run_to_an_end(tick)
         return self._record()

@@ -77,7 +77,8 @@ def train(
         weight_decay: as in torch; 0 unless set.
         epochs: passes over the data; exactly one of ``epochs`` and ``steps``.
         steps: updates, over as many epochs as they take.
-        batch_size: 128 by default; a loader brings its own, as with the next three.
+        batch_size: 128 by default; a loader (or ``DataSet.batches``) brings its own, as with the
+            next three.
         shuffle: a new order every epoch, a function of ``seed`` and the epoch.
         drop_last: leave out a last batch with fewer samples.
         augment: such as ``FlipAndCrop()``.
@@ -121,6 +122,8 @@ def train(
         dtype=floating_dtype(model),
     )
     feed = as_feed(data, options)
+    if feed.own_batches:
+        _refuse_batch_options(options)
     plan = Plan(
         model=model,
         feed=feed,
@@ -148,7 +151,7 @@ def train(
             "weight_decay": weight_decay,
             "epochs": epochs,
             "steps": steps,
-            "batch_size": batch_size if feed.own_batches else options.size,
+            "batch_size": None if feed.own_batches else options.size,
             "shuffle": shuffle,
             "drop_last": drop_last,
             "augment": shown(augment),
@@ -172,6 +175,17 @@ def _check_length(epochs: int | None, steps: int | None) -> None:
         checked_count(epochs, "epochs")
     if steps is not None:
         checked_count(steps, "steps")
+
+
+def _refuse_batch_options(options: FeedOptions) -> None:
+    plain = FeedOptions()
+    names = ("batch_size", "shuffle", "drop_last", "augment")
+    given = [name for name in names if getattr(options, name) != getattr(plain, name)]
+    if given:
+        raise InputError(
+            f"{', '.join(given)} cannot be set here: the loader decides. Set it in the loader, or "
+            "pass a DataSet or a pair of tensors."
+        )
 
 
 def _checked_clip(clip: float | None) -> float | None:

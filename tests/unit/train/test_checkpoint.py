@@ -161,6 +161,14 @@ def test_other_data_and_other_models_are_refused(tmp_path):
         train(other, "digits", "cross_entropy", **options)
 
 
+def test_other_batches_are_refused(tmp_path):
+    data, path = load_data("digits"), tmp_path / "c.pt"
+    options = {"lr": 0.1, "epochs": 1, "checkpoint": path}
+    train(network(), data.batches(500), "cross_entropy", **options)
+    with pytest.raises(InputError, match="in batches of 400"):
+        train(network(), data.batches(400), "cross_entropy", **options)
+
+
 def test_a_folder_is_no_file(tmp_path):
     with pytest.raises(InputError, match="is a folder"):
         run(tmp_path)

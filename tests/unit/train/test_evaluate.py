@@ -32,6 +32,18 @@ def test_loss_and_accuracy_do_not_depend_on_the_batches(batch_size):
     assert found.num_samples == 360
 
 
+def test_any_kind_of_data():
+    data = load_data("digits", "test").to(dtype=torch.float64)
+    net = model()
+    expected = evaluate(net, data)
+    pair = (data.images, data.labels)
+    dataset = torch.utils.data.TensorDataset(*pair)
+    for same in (pair, data.batches(64), torch.utils.data.DataLoader(dataset, 64), [pair]):
+        found = evaluate(net, same)
+        assert found.loss == pytest.approx(expected.loss, rel=1e-12)
+        assert (found.accuracy, found.num_samples) == (expected.accuracy, 360)
+
+
 def test_other_losses():
     data = load_data("digits", "test").to(dtype=torch.float64)
     net = model()

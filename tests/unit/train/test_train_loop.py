@@ -202,6 +202,13 @@ def test_augmentation_is_used_and_can_be_repeated(digits):
     assert not same_weights(final(FlipAndCrop(padding=1)), final(None))
 
 
+def test_the_batches_of_a_data_set_are_drawn_anew_every_epoch(digits):
+    one, other = mlp(), mlp()
+    train(one, digits, "cross_entropy", lr=0.1, epochs=3, batch_size=64, seed=0)
+    train(other, digits.batches(64), "cross_entropy", lr=0.1, epochs=3)
+    assert same_weights(one, other)
+
+
 def test_a_float32_data_set_fits_a_float64_model_and_the_other_way_round(digits):
     assert train(mlp(), "digits", "cross_entropy", lr=0.1, steps=1).updates == 1
     assert train(mlp().float(), digits, "cross_entropy", lr=0.1, steps=1).updates == 1
@@ -300,6 +307,7 @@ def _nan_loader(bad_batch, bad_sample):
 
 PAIR = (torch.zeros(9, 64, dtype=torch.float64), torch.zeros(9, dtype=torch.long))
 HIGH = (PAIR[0], torch.full((9,), 10))
+BATCHES = DataSet(*PAIR).batches(4)
 BAD = {
     "nan in a loader": ((_nan_loader(2, 3), "cross_entropy"), {}, "batch 2 of epoch 0.* sample 3"),
     "nan in a pair": ((_nan_loader(0, 1)[0], "cross_entropy"), {}, "in sample 1"),
@@ -329,6 +337,7 @@ BAD = {
     "clip": ((PAIR, "cross_entropy"), {"clip": 0.0}, "clip must be"),
     "seed": ((PAIR, "cross_entropy"), {"seed": -1}, "seed"),
     "loader and size": (([PAIR], "cross_entropy"), {"batch_size": 3}, "the loader decides"),
+    "batches and size": ((BATCHES, "cross_entropy"), {"shuffle": False}, "shuffle cannot be set"),
     "augmented pair": ((PAIR, "cross_entropy"), {"augment": FlipAndCrop()}, "DataSet"),
     "detached": ((PAIR, lambda o, t: o.sum().detach()), {}, "does not depend on any trainable"),
     "schedule": ((iter([PAIR]), "cross_entropy"), {"schedule": "epoch"}, "a loader with a length"),
