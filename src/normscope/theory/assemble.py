@@ -226,9 +226,14 @@ def _mean_subtracted(sums: _Sums) -> _Draft:
             sums.a1, sums.a2, sums.slope, samples=t, input_width=sums.input_width
         )
     )
-    # root of one output's second moment: the edge exceeds it only for a handful of samples
+    # With a handful of samples the edge exceeds one output's second moment or trace: cap it.
     spread = math.sqrt((sums.a1 - sums.a2) ** 2 / t + sums.slope**2 / sums.input_width)
-    draft.lambda_max = min(value, spread)
+    draft.lambda_max = min(value, spread, draft.trace / c)
+    if draft.lambda_max < value:
+        draft.flags.append(
+            f"The edge of the input overlaps ({value:.4g}) is more than {t:g} samples of "
+            f"{sums.input_width} inputs can carry: lambda_max is capped by one output's trace."
+        )
     draft.equations += equations_of(mean_subtraction_linearised)
     if draft.lambda_max > float(upper):
         draft.upper = math.sqrt(c) * spread

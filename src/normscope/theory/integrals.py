@@ -7,7 +7,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from normscope.refs import CHO2009, KARAKIDA2019, NORMSCOPE, WEI2019, WILLIAMS1997, equation
 from normscope.spec import Activation, activation
-from normscope.theory.quadrature import correlation, gaussian_mean, gaussian_pair_mean
+from normscope.theory.quadrature import (
+    SERIES,
+    correlation,
+    gaussian_mean,
+    gaussian_pair_mean,
+    hermite_coefficients,
+)
 
 __all__ = [
     "arccosine_kernel",
@@ -20,6 +26,7 @@ __all__ = [
 ]
 
 Array = NDArray[np.float64]
+EDGE = 1e-14  # 1 - c^2 below which two samples count as one
 
 
 @equation(CHO2009, "Eq. (6), order 1")
@@ -102,25 +109,43 @@ def derivative_product_slope(
     .. math:: \partial I_{\phi'}[a, b] / \partial b = E\,\phi''(u)\phi''(v)
 
     Symbols: a ``variance`` of both; b ``covariance``.
-    Holds for: |b| < a; closed forms exact, otherwise a central difference of
-    I_phi' (relative error about 1e-8).
+    Holds for: |b| <= a; closed forms exact, smooth phi by the Hermite series of phi', otherwise
+    a central difference of I_phi' (relative error about 1e-8). With kinks the slope is infinite
+    at |b| = a: it is taken just inside.
     """
     act = activation(phi)
-    a = np.asarray(variance, dtype=float)
-    b = np.asarray(covariance, dtype=float)
+    a, b = np.broadcast_arrays(np.asarray(variance, float), np.asarray(covariance, float))
     if act.family == "linear":
-        return np.zeros(np.broadcast(a, b).shape)
+        return np.zeros(a.shape)
     if act.family in ("relu", "leaky_relu"):
+        root = np.sqrt(np.maximum(a**2 - b**2, EDGE * a**2))
         slope = act.parameter or 0.0
-        return np.asarray((1 - slope) ** 2 / (2 * np.pi * np.sqrt(a**2 - b**2)))
+        return np.asarray((1 - slope) ** 2 / (2 * np.pi) / np.where(root > 0, root, np.inf))
     if act.family == "erf":
         k2 = float(act.parameter or 1.0) ** 2
         root = (1 + 2 * k2 * a) ** 2 - 4 * k2**2 * b**2
         return np.asarray(16 * k2**3 * b / np.pi / root**1.5)
-    step = 1e-4 * (a - np.abs(b))
-    high = derivative_product_mean(act, a, b + step)
-    low = derivative_product_mean(act, a, b - step)
-    return np.asarray((high - low) / (2 * step))
+    slope, settled = _series_slope(act, a, b)
+    if not settled.all():
+        inside = 1e-4 * np.maximum(a - np.abs(b), EDGE * a)
+        high = derivative_product_mean(act, a, b + inside)
+        low = derivative_product_mean(act, a, b - inside)
+        slope = np.where(settled, slope, (high - low) / np.where(inside > 0, 2 * inside, np.inf))
+    return slope
+
+
+def _series_slope(act: Activation, a: Array, b: Array) -> tuple[Array, NDArray[np.bool_]]:
+    """sum_k k c_k^2 rho^(k-1) / a with c_k of phi', and where its tail is negligible."""
+    if act.kinks:
+        return np.zeros(a.shape), np.zeros(a.shape, dtype=bool)
+    c, error = hermite_coefficients(act.derivative, a.ravel(), SERIES)
+    rho = correlation(a, a, b).reshape(-1, 1)
+    k = np.arange(1, SERIES)
+    terms = k * c[:, 1:] ** 2 * rho ** (k - 1)
+    tail = np.abs(terms[:, -SERIES // 8 :]).sum(axis=1)
+    settled = (tail <= 1e-9 * (np.abs(terms).sum(axis=1) + 1e-300)) & (error <= 1e-9)
+    total = terms.sum(axis=1) / np.where(a.ravel() > 0, a.ravel(), 1.0)
+    return total.reshape(a.shape), settled.reshape(a.shape)
 
 
 @equation(KARAKIDA2019, "below Eq. (6), b = a")

@@ -112,7 +112,7 @@ def _newton_from_above(chart: _LengthMap) -> Array:
             f"weight variance {chart.weight[worst]:.4g}, bias variance {chart.bias[worst]:.4g}; "
             f"the last value is {q[worst]:.6g}. The map is too flat there: move the grid point."
         )
-    return q
+    return np.where(q < 1e-14, 0.0, q)
 
 
 @equation(SCHOENHOLZ2017, "Eq. (9)")

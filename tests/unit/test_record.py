@@ -1,0 +1,77 @@
+import json
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+from normscope.errors import InputError
+from normscope.record import Record
+
+
+@dataclass(frozen=True, eq=False)
+class Inner(Record):
+    value: float
+
+
+@dataclass(frozen=True, eq=False)
+class Outer(Record):
+    name: str
+    inner: Inner | None = None
+    array: Any = None
+    items: tuple[Any, ...] = ()
+    table: Any = None
+
+
+SAMPLES = [
+    Outer("plain"),
+    Outer("nested", Inner(0.1)),
+    Outer("not finite", Inner(math.nan), items=(math.inf, -math.inf, 1.5)),
+    Outer("array", array=np.array([[1.0, np.nan], [np.inf, -2.0]])),
+    Outer("integers", array=np.arange(6).reshape(2, 3)),
+    Outer("empty", array=np.zeros((0, 3))),
+    Outer("words", array=np.array(["ordered", "chaotic"])),
+    Outer("flags", array=np.array([True, False])),
+    Outer("numpy scalars", items=(np.float64(2.5), np.int64(3), np.bool_(True))),
+    Outer("table", table={"a": (1, 2), "b": {"c": Inner(2.0)}}),
+    Outer("records", items=(Inner(1.0), Inner(math.nan))),
+]
+
+
+@pytest.mark.parametrize("record", SAMPLES, ids=lambda r: r.name)
+def test_json_there_and_back(record):
+    text = record.to_json()
+    json.loads(text, parse_constant=lambda c: pytest.fail(f"{c} is not JSON"))
+    again = Outer.from_json(text)
+    assert again == record
+    assert hash(again) == hash(record)
+    if isinstance(record.array, np.ndarray):
+        assert again.array.shape == record.array.shape
+        assert again.array.dtype == record.array.dtype
+
+
+def test_equality_is_by_value_and_type():
+    assert Outer("a", array=np.ones(3)) == Outer("a", array=np.ones(3))
+    assert Outer("a", array=np.ones(3)) != Outer("a", array=np.ones(4))
+    assert Outer("a", array=np.ones(3)) != Outer("a", array=np.zeros(3))
+    assert Inner(1.0) != Outer("a")
+    assert Inner(math.nan) == Inner(math.nan)
+    assert Outer("a", table={"x": 1}) != Outer("a", table={"y": 1})
+
+
+def test_wrong_type_is_named():
+    with pytest.raises(InputError) as error:
+        Inner.from_dict(Outer("a").to_dict())
+    assert "Inner" in str(error.value)
+    assert "'Outer'" in str(error.value)
+
+
+def test_what_cannot_be_stored():
+    with pytest.raises(TypeError, match="object"):
+        Outer("a", table=object()).to_dict()
+
+
+def test_unknown_fields_of_a_newer_version_are_left_out():
+    data = Inner(2.0).to_dict() | {"added_later": 3}
+    assert Inner.from_dict(data) == Inner(2.0)

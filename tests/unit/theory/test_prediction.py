@@ -1,0 +1,212 @@
+"""What a prediction says of itself: flags, degenerate cases, tables."""
+
+import math
+
+import numpy as np
+import pytest
+
+import normscope as ns
+from normscope.errors import InputError, TheoryError
+from normscope.results import Prediction, PredictionSet
+
+WIDE = [50, 60, 60, 5]
+
+
+class TestCentredNetworks:
+    @pytest.mark.parametrize("theory", ["corrected", "frozen", "wei2019"])
+    @pytest.mark.parametrize("norm", [None, "batch"])
+    def test_no_leading_term_says_so(self, theory, norm):
+        made = ns.predict(ns.mlp(WIDE, activation="tanh", norm=norm), samples=100, theory=theory)
+        assert made.lambda_max is None
+        assert made.lambda_max_split is None
+        assert not made.ok
+        assert "centred" in made.reason
+        assert made.lower == pytest.approx(made.trace / 5 / 100, rel=1e-6)
+        assert made.upper >= made.lower > 0
+
+    def test_no_learning_rate_without_lambda_max(self):
+        made = ns.predict(ns.mlp(WIDE, activation="tanh"), samples=100)
+        with pytest.raises(TheoryError) as error:
+            made.critical_lr()
+        assert "centred" in str(error.value)
+        assert "upper bound" in str(error.value)
+
+    def test_biases_bring_the_outlier_back(self):
+        assert ns.predict(ns.mlp(WIDE, activation="tanh", bias_variance=0.5)).ok
+
+    def test_layer_norm_on_centred_outputs(self):
+        made = ns.predict(ns.mlp(WIDE, activation="tanh", last_norm="layer"), samples=50)
+        assert made.lambda_max is None
+        assert "centred" in made.reason
+
+
+class TestGammaZero:
+    @pytest.mark.parametrize("norm", ["batch", "layer"])
+    @pytest.mark.parametrize("act", ["relu", "tanh", "gelu"])
+    @pytest.mark.parametrize("samples", [None, 100])
+    def test_is_flagged_and_finite(self, norm, act, samples):
+        for parameters in ("weights", "all"):
+            spec = ns.mlp(WIDE, activation=act, norm=norm, gamma=0.0, bias_variance=0.3)
+            made = ns.predict(spec, samples=samples, parameters=parameters)
+            assert "gamma = 0 in layer(s) 1, 2" in made.reason
+            assert made.lambda_max is not None
+            numbers = [made.lambda_max, made.lower, made.upper, made.trace, *made.per_layer]
+            assert np.isfinite(numbers).all()
+            if parameters == "weights":
+                assert made.lambda_max == 0.0
+                assert made.critical_lr() == math.inf
+            else:
+                assert made.lambda_max >= 1.0  # the output bias is still there
+
+    def test_is_the_limit_of_small_gamma(self):
+        make = lambda g: ns.mlp(WIDE, norm="batch", gamma=g, activation="gelu")  # noqa: E731
+        zero, small = ns.predict([make(0.0), make(1e-4)], samples=100, parameters="all")
+        for kind in ("weight", "bias", "gamma", "beta"):
+            assert zero.per_kind[kind] == pytest.approx(small.per_kind[kind], rel=1e-2, abs=1e-4)
+
+
+class TestNormOnTheOutputs:
+    def test_batch_norm_has_bounds_only(self):
+        made = ns.predict(ns.mlp(WIDE, last_norm="batch"), samples=100)
+        assert made.lambda_max is None
+        assert 0 < made.lower < made.upper
+        assert "only bounds" in made.reason
+
+    def test_batch_norm_with_two_samples_is_nothing(self):
+        made = ns.predict(ns.mlp(WIDE, last_norm="batch"), samples=2)
+        assert (made.lambda_max, made.trace) == (0.0, 0.0)
+        assert "F = 0" in made.reason
+
+    def test_batch_norm_in_the_limit(self):
+        made = ns.predict(ns.mlp(WIDE, last_norm="batch"))
+        assert made.lower is None
+        assert "samples=" in made.reason
+
+    @pytest.mark.parametrize("outputs", [1, 2])
+    def test_layer_norm_over_two_outputs_is_nothing(self, outputs):
+        made = ns.predict(ns.mlp([50, 60, outputs], last_norm="layer"), samples=30)
+        assert (made.lambda_max, made.lower, made.upper, made.trace) == (0.0,) * 4
+        assert "F = 0" in made.reason
+
+    def test_layer_norm_carries_its_standard_error(self):
+        spec = ns.mlp([50, 60, 10], bias_variance=0.5, norm="layer", last_norm="layer")
+        first, second = (ns.predict(spec, samples=60, seed=s) for s in (0, 1))
+        assert first != second
+        assert 0 < first.standard_error < first.lambda_max
+        gap = abs(first.lambda_max - second.lambda_max)
+        assert gap < 5 * math.hypot(first.standard_error, second.standard_error)
+        assert ns.predict(spec, samples=60, seed=0) == first
+
+    def test_few_outputs_are_heavy_tailed(self):
+        made = ns.predict(ns.mlp([50, 60, 3], bias_variance=0.5, last_norm="layer"), samples=60)
+        assert "heavy-tailed" in made.reason
+
+    def test_mean_subtraction_contains_the_few_sample_value(self):
+        made = ns.predict(ns.mlp([10**6, 60, 60, 1], last_norm="mean"), samples=4)
+        assert made.lambda_max == pytest.approx(made.lower, rel=0.01)
+
+    @pytest.mark.parametrize("norm", ["batch", None])
+    def test_mean_subtraction_of_convolutions_has_bounds(self, norm):
+        spec = ns.cnn((3, 8, 8), channels=[5], outputs=3, norm=norm, last_norm="mean")
+        made = ns.predict(spec, samples=40)
+        assert made.lambda_max is None
+        assert "dense" in made.reason
+
+    def test_mean_subtraction_with_a_handful_of_inputs_stays_inside_its_bounds(self):
+        made = ns.predict(ns.mlp([1, 60, 60, 1], last_norm="mean"), samples=2)
+        assert made.lower <= made.lambda_max <= made.upper
+        assert "capped" in made.reason
+
+
+class TestTables:
+    def test_one_prediction(self):
+        spec = ns.cnn((3, 16, 16), channels=[5, 7], stride=2, outputs=4, norm="batch")
+        made = ns.predict(spec, samples=40, parameters="all")
+        frame = made.to_frame()
+        assert list(frame["fan_in"]) == list(spec.fan_ins)
+        assert frame["lambda_share"].sum() == pytest.approx(made.lambda_max)
+        assert sum(made.per_kind.values()) == pytest.approx(made.lambda_max)
+        assert made.mean_eigenvalue == pytest.approx(made.trace / spec.num_parameters("all"))
+        assert "lambda_max" in made.summary()
+        assert repr(made).startswith("Prediction(lambda_max=")
+
+    def test_several(self):
+        specs = [ns.mlp(WIDE, norm="batch", gamma=g) for g in (0.5, 1.0)]
+        made = ns.predict(specs, theory=("corrected", "wei2019"))
+        assert isinstance(made, PredictionSet)
+        assert [p.theory for p in made] == ["corrected", "wei2019"] * 2
+        assert len(made.select("wei2019")) == 2
+        assert list(made.to_frame()["gamma"]) == [0.5, 0.5, 1.0, 1.0]
+        assert made[1:3][0] == made[1]
+        assert PredictionSet.from_json(made.to_json()) == made
+
+    def test_printed_theory_counts_weights_only(self):
+        made = ns.predict(ns.mlp(WIDE, norm="batch"), theory="wei2019", parameters="all")
+        assert made.parameters == "weights"
+        assert made.num_parameters == made.spec.num_parameters("weights")
+        assert any("Weights only" in note for note in made.assumptions)
+
+    def test_equations_name_their_papers(self):
+        made = ns.predict(ns.mlp(WIDE, norm="batch"), samples=50)
+        assert any("docs/design/0002, train-mode batch norm" in e for e in made.equations)
+        assert any(e.startswith("karakida2019") for e in made.equations)
+
+    @pytest.mark.parametrize("momentum", [-0.1, 1.0, math.nan])
+    def test_momentum(self, momentum):
+        with pytest.raises(InputError) as error:
+            ns.predict(ns.mlp(WIDE)).critical_lr(momentum=momentum)
+        assert "momentum" in str(error.value)
+        assert repr(momentum) in str(error.value)
+
+    def test_is_frozen(self):
+        made = ns.predict(ns.mlp(WIDE))
+        assert isinstance(made, Prediction)
+        with pytest.raises(AttributeError):
+            made.lambda_max = 3.0
+
+
+def test_no_hidden_layer():
+    made = ns.predict(ns.mlp([50, 5], bias_variance=0.1), samples=10, parameters="all")
+    assert made.trace == pytest.approx(5 * (50 + 1))
+    assert made.lambda_max == pytest.approx((50 + 1 + 9) / 10)
+
+
+def test_real_inputs_that_are_orthogonal_are_the_iid_case():
+    spec = ns.mlp([40, 200, 200, 3], weight_variance=2.0, bias_variance=0.4)
+    data = np.eye(40) * math.sqrt(40)
+    real, iid = ns.predict(spec, inputs=data), ns.predict(spec, samples=40)
+    assert real.lambda_max == pytest.approx(iid.lambda_max, rel=1e-9)
+    assert real.trace == pytest.approx(iid.trace, rel=1e-9)
+    assert real.per_layer == pytest.approx(iid.per_layer, rel=1e-9)
+
+
+@pytest.mark.parametrize("parameters", ["weights", "all"])
+def test_real_inputs_behind_frozen_batch_norm_are_the_iid_case(parameters):
+    spec = ns.mlp([60, 200, 200, 3], weight_variance=2.0, norm="batch", gamma=0.7)
+    data = np.eye(60) * math.sqrt(60)
+    real = ns.predict(spec, inputs=data, theory="frozen", parameters=parameters)
+    iid = ns.predict(spec, samples=60, theory="frozen", parameters=parameters)
+    assert real.lambda_max == pytest.approx(iid.lambda_max, rel=0.02)
+    for kind in iid.per_kind:
+        assert real.per_kind[kind] == pytest.approx(iid.per_kind[kind], rel=0.02)
+
+
+@pytest.mark.parametrize("act", ["relu", "tanh", "gelu", "leaky_relu(0.1)", "erf", "softplus"])
+@pytest.mark.parametrize("last_norm", [None, "mean", "layer"])
+def test_deep_ordered_networks_have_no_nan(act, last_norm):
+    """Two samples end at correlation one to the last bit: slopes there must stay finite."""
+    spec = ns.mlp([30] * 120 + [4], activation=act, weight_variance=0.8, bias_variance=0.5,
+                  last_norm=last_norm)  # fmt: skip
+    made = ns.predict(spec, samples=20)
+    numbers = [made.lambda_max, made.lower, made.upper, made.trace, *made.per_layer]
+    assert np.isfinite(numbers).all()
+    assert made.lambda_max >= 0
+
+
+@pytest.mark.parametrize("bias", [0.0, 0.5])
+@pytest.mark.parametrize("act", ["relu", "tanh", "gelu"])
+def test_zero_weights(act, bias):
+    made = ns.predict(
+        ns.mlp([30, 40, 40, 2], activation=act, weight_variance=0.0, bias_variance=bias,
+               last_norm="mean"), samples=20)  # fmt: skip
+    assert np.isfinite([made.lambda_max, made.lower, made.upper, made.trace]).all()
