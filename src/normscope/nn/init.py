@@ -1,0 +1,153 @@
+"""Initial weights by name and seed; the global generators are never touched."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+
+from normscope.errors import InputError
+from normscope.registry import Registry
+from normscope.seeds import child_seed
+
+__all__ = ["AFFINE", "INITS", "Init", "draw_layer", "fans", "gaussian", "initialize", "undrawn"]
+
+Init = Callable[[Tensor, "Tensor | None", torch.Generator], None]
+M = TypeVar("M", bound=nn.Module)
+AFFINE = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
+
+INITS: Registry[Init] = Registry("initializer")
+
+
+def initialize(model: nn.Module, scheme: str | Init = "he", *, seed: int = 0) -> nn.Module:
+    """Draw the weights and biases of all linear and convolutional layers afresh, in place.
+
+    Each layer has a random stream of its own, so that its weights depend on the seed and on its
+    name only. Numbers are drawn in float64 on the CPU and then cast: every dtype and device gets
+    the same network. Norm layers are left as they are.
+
+    Args:
+        model: the network; returned.
+        scheme: a name in ``INITS``, or ``gaussian(weight_variance, bias_variance)``.
+        seed: of the draw.
+
+    Example:
+        >>> net = initialize(nn.Linear(4, 2), "xavier", seed=1)
+        >>> bool((net.bias == 0).all())
+        True
+    """
+    draw = INITS[scheme] if isinstance(scheme, str) else scheme
+    layers = [(n, m) for n, m in model.named_modules() if isinstance(m, AFFINE)]
+    if not layers:
+        raise InputError(
+            f"{type(model).__name__} has no linear or convolutional layer to initialize."
+        )
+    for name, layer in layers:
+        draw_layer(layer, draw, seed, name)
+    return model
+
+
+@torch.no_grad()
+def draw_layer(layer: nn.Module, scheme: str | Init, seed: int, *stream: str | int) -> None:
+    """Draw one layer's weights and biases from one named stream of ``seed``, in place."""
+    draw = INITS[scheme] if isinstance(scheme, str) else scheme
+    generator = torch.Generator().manual_seed(child_seed(seed, "init", *stream))
+    weight, bias = layer.weight, layer.bias
+    assert isinstance(weight, Tensor)
+    assert bias is None or isinstance(bias, Tensor)
+    new_weight = torch.empty(weight.shape, dtype=torch.float64)
+    new_bias = None if bias is None else torch.empty(bias.shape, dtype=torch.float64)
+    draw(new_weight, new_bias, generator)
+    if parametrize.is_parametrized(layer, "weight"):
+        layer.weight = new_weight.to(weight)  # goes through the parametrization's right inverse
+    else:
+        weight.copy_(new_weight)
+    if bias is not None and new_bias is not None:
+        bias.copy_(new_bias)
+
+
+def undrawn(kind: type[M], *args: Any, device: Any = None, **kwargs: Any) -> M:
+    """A layer whose parameters are not drawn yet, so that no random number is used up."""
+    made = kind(*args, device="meta", **kwargs)
+    return made.to_empty(device=device or torch.get_default_device())
+
+
+def fans(weight: Tensor) -> tuple[int, int]:
+    """Inputs of one output unit, and outputs that one input unit reaches."""
+    field = math.prod(weight.shape[2:])
+    return weight.shape[1] * field, weight.shape[0] * field
+
+
+def gaussian(weight_variance: float = 1.0, bias_variance: float = 0.0) -> Init:
+    """The theory's initialization: weights N(0, weight_variance / fan_in), biases N(0, .)."""
+    for name, value in (("weight_variance", weight_variance), ("bias_variance", bias_variance)):
+        if not (math.isfinite(value) and value >= 0):
+            raise InputError(f"{name} must be finite and not negative. Got {value!r}.")
+
+    def draw(weight: Tensor, bias: Tensor | None, generator: torch.Generator) -> None:
+        _normal(weight, weight_variance / fans(weight)[0], generator)
+        if bias is not None:
+            _normal(bias, bias_variance, generator)
+
+    return draw
+
+
+def _normal(tensor: Tensor, variance: float, generator: torch.Generator) -> None:
+    tensor.normal_(0.0, 1.0, generator=generator).mul_(math.sqrt(variance))
+
+
+def _uniform(tensor: Tensor, bound: float, generator: torch.Generator) -> None:
+    tensor.uniform_(-1.0, 1.0, generator=generator).mul_(bound)
+
+
+def _with_variance(variance: Callable[[int, int], float], *, uniform: bool = False) -> Init:
+    def draw(weight: Tensor, bias: Tensor | None, generator: torch.Generator) -> None:
+        wanted = variance(*fans(weight))
+        if uniform:
+            _uniform(weight, math.sqrt(3 * wanted), generator)
+        else:
+            _normal(weight, wanted, generator)
+        if bias is not None:
+            bias.zero_()
+
+    return draw
+
+
+def _lecun_uniform(weight: Tensor, bias: Tensor | None, generator: torch.Generator) -> None:
+    bound = 1 / math.sqrt(fans(weight)[0])
+    _uniform(weight, bound, generator)
+    if bias is not None:
+        _uniform(bias, bound, generator)
+
+
+def _orthogonal(weight: Tensor, bias: Tensor | None, generator: torch.Generator) -> None:
+    rows = weight.shape[0]
+    flat = torch.empty(rows, weight[0].numel(), dtype=weight.dtype)
+    flat.normal_(0.0, 1.0, generator=generator)
+    tall = flat if rows >= flat.shape[1] else flat.T
+    q, r = torch.linalg.qr(tall)
+    q = q * torch.sign(torch.diagonal(r))  # uniform over the orthogonal group
+    weight.copy_((q if rows >= flat.shape[1] else q.T).reshape(weight.shape))
+    if bias is not None:
+        bias.zero_()
+
+
+def _glorot(fan_in: int, fan_out: int) -> float:
+    return 2 / (fan_in + fan_out)
+
+
+_NAMED: dict[str, Any] = {
+    "gaussian": gaussian(),
+    "xavier": _with_variance(_glorot),
+    "xavier-uniform": _with_variance(_glorot, uniform=True),
+    "he": _with_variance(lambda fan_in, fan_out: 2 / fan_in),
+    "he-fan-out": _with_variance(lambda fan_in, fan_out: 2 / fan_out),
+    "lecun-uniform": _lecun_uniform,
+    "orthogonal": _orthogonal,
+}
+for _name, _draw in _NAMED.items():
+    INITS.add(_name, _draw)

@@ -1,0 +1,239 @@
+"""Norms over the features of one sample: layer, group and RMS norm, in elementary operations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from normscope.errors import InputError
+from normscope.nn.norm.channel import (
+    PARTS,
+    checked_count,
+    checked_eps,
+    checked_gamma,
+    checked_parts,
+    inverse_deviation,
+    wide,
+)
+
+__all__ = ["GroupNorm", "LayerNorm", "RMSNorm"]
+
+
+class LayerNorm(nn.Module):
+    r"""Layer norm over the last axes of the input, with each part on or off.
+
+    .. math:: y = \gamma\,\frac{x - [\mu]}{[\sqrt{\sigma^2 + \epsilon}]} + [\beta]
+
+    With all four parts this is ``torch.nn.LayerNorm``, derivatives of every order included.
+
+    Args:
+        normalized_shape: sizes of the last axes, or one size.
+        parts: which of mean, variance, scale and shift are on; the variance is about the mean.
+        eps: added to the variance; 0 is allowed.
+        gamma: initial value of the scale, a constant gain where there is no scale.
+        device: of the parameters.
+        dtype: of the parameters.
+    """
+
+    weight: nn.Parameter | None
+    bias: nn.Parameter | None
+
+    def __init__(
+        self,
+        normalized_shape: int | Sequence[int],
+        *,
+        parts: Sequence[str] = PARTS,
+        eps: float = 1e-5,
+        gamma: float = 1.0,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.normalized_shape = _shape(normalized_shape)
+        self.parts = checked_parts(parts)
+        self.eps = checked_eps(eps)
+        self.gain = checked_gamma(gamma)
+        _register_affine(self, self.normalized_shape, device, dtype)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``x`` normalized."""
+        _check_last_axes(self, x)
+        axes = list(range(x.ndim - len(self.normalized_shape), x.ndim))
+        y = wide(x)
+        mean = y.mean(axes, keepdim=True)
+        centred = y - mean
+        if "mean" in self.parts:
+            y = centred
+        if "variance" in self.parts:
+            variance = centred.square().mean(axes, keepdim=True)
+            y = y * inverse_deviation(variance, mean, eps=self.eps)
+        return _affine(self, y, self.weight, self.bias).to(x.dtype)
+
+    def extra_repr(self) -> str:
+        """The part of the representation that differs from layer to layer."""
+        parts = "" if self.parts == PARTS else f", parts={self.parts}"
+        return f"{self.normalized_shape}, eps={self.eps}{parts}"
+
+
+class GroupNorm(nn.Module):
+    """Group norm of ``(batch, channel, *space)``: statistics of one sample's group of channels.
+
+    One group is layer norm of a feature map, with scale and shift per channel; on
+    ``(batch, channel)`` it is ``LayerNorm``. With all four parts this is ``torch.nn.GroupNorm``.
+
+    Args:
+        num_groups: number of groups; divides the number of channels.
+        num_channels: number of channels.
+        parts: which of mean, variance, scale and shift are on; the variance is about the mean.
+        eps: added to the variance; 0 is allowed.
+        gamma: initial value of the scale, a constant gain where there is no scale.
+        device: of the parameters.
+        dtype: of the parameters.
+    """
+
+    weight: nn.Parameter | None
+    bias: nn.Parameter | None
+
+    def __init__(
+        self,
+        num_groups: int,
+        num_channels: int,
+        *,
+        parts: Sequence[str] = PARTS,
+        eps: float = 1e-5,
+        gamma: float = 1.0,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.num_groups = checked_count("num_groups", num_groups)
+        self.num_channels = checked_count("num_channels", num_channels)
+        if num_channels % num_groups:
+            raise InputError(
+                f"{num_channels} channels cannot be split into {num_groups} equal groups. Choose a "
+                "divisor of the number of channels."
+            )
+        self.parts = checked_parts(parts)
+        self.eps = checked_eps(eps)
+        self.gain = checked_gamma(gamma)
+        _register_affine(self, (num_channels,), device, dtype)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``x`` normalized."""
+        if x.ndim < 2 or x.shape[1] != self.num_channels:
+            raise InputError(
+                f"GroupNorm normalizes {self.num_channels} channels of inputs of shape (batch, "
+                f"channel, *space). Got an input of shape {tuple(x.shape)}."
+            )
+        y = wide(x).reshape(x.shape[0], self.num_groups, -1)
+        mean = y.mean(2, keepdim=True)
+        centred = y - mean
+        if "mean" in self.parts:
+            y = centred
+        if "variance" in self.parts:
+            variance = centred.square().mean(2, keepdim=True)
+            y = y * inverse_deviation(variance, mean, eps=self.eps)
+        shape = (1, -1, *[1] * (x.ndim - 2))
+        weight, bias = (None if p is None else p.view(shape) for p in (self.weight, self.bias))
+        return _affine(self, y.reshape(x.shape), weight, bias).to(x.dtype)
+
+    def extra_repr(self) -> str:
+        """The part of the representation that differs from layer to layer."""
+        parts = "" if self.parts == PARTS else f", parts={self.parts}"
+        return f"{self.num_groups}, {self.num_channels}, eps={self.eps}{parts}"
+
+
+class RMSNorm(nn.Module):
+    r"""Division by the root mean square over the last axes: y = gamma x / sqrt(mean x^2 + eps).
+
+    This is ``torch.nn.RMSNorm`` in elementary operations.
+
+    Args:
+        normalized_shape: sizes of the last axes, or one size.
+        eps: added to the mean square; None is the machine epsilon of the input, as in torch.
+        scale: whether there is a learnable gamma.
+        gamma: initial value of the scale, a constant gain where there is no scale.
+        channels_first: normalize axis 1 of ``(batch, channel, *space)``, position by position,
+            in place of the last axes.
+        device: of the parameters.
+        dtype: of the parameters.
+    """
+
+    weight: nn.Parameter | None
+    bias: nn.Parameter | None
+
+    def __init__(
+        self,
+        normalized_shape: int | Sequence[int],
+        *,
+        eps: float | None = None,
+        scale: bool = True,
+        gamma: float = 1.0,
+        channels_first: bool = False,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.normalized_shape = _shape(normalized_shape)
+        if channels_first and len(self.normalized_shape) != 1:
+            raise InputError(
+                "channels_first normalizes one axis, the channels. Got normalized_shape = "
+                f"{self.normalized_shape}."
+            )
+        self.channels_first = channels_first
+        self.parts = ("scale",) if scale else ()
+        self.eps = None if eps is None else checked_eps(eps)
+        self.gain = checked_gamma(gamma)
+        _register_affine(self, self.normalized_shape, device, dtype)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``x`` normalized."""
+        y = wide(x.movedim(1, -1)) if self.channels_first and x.ndim > 1 else wide(x)
+        _check_last_axes(self, y)
+        axes = list(range(y.ndim - len(self.normalized_shape), y.ndim))
+        eps = torch.finfo(x.dtype).eps if self.eps is None else self.eps
+        square = y.square().mean(axes, keepdim=True)
+        y = _affine(self, y * inverse_deviation(square, None, eps=eps), self.weight, None)
+        return (y.movedim(-1, 1) if self.channels_first else y).to(x.dtype)
+
+    def extra_repr(self) -> str:
+        """The part of the representation that differs from layer to layer."""
+        return f"{self.normalized_shape}, eps={self.eps}"
+
+
+Sample = LayerNorm | GroupNorm | RMSNorm
+
+
+def _shape(normalized_shape: int | Sequence[int]) -> tuple[int, ...]:
+    sizes = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+    if not sizes:
+        raise InputError("normalized_shape needs at least one axis. Got an empty shape.")
+    return tuple(checked_count("normalized_shape", size) for size in sizes)
+
+
+def _register_affine(
+    layer: Sample, shape: tuple[int, ...], device: Any, dtype: torch.dtype | None
+) -> None:
+    for name, part, value in (("weight", "scale", layer.gain), ("bias", "shift", 0.0)):
+        made = torch.full(shape, value, device=device, dtype=dtype)
+        layer.register_parameter(name, nn.Parameter(made) if part in layer.parts else None)
+
+
+def _affine(layer: Sample, y: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+    if weight is not None:
+        y = y * weight
+    elif layer.gain != 1.0:
+        y = y * layer.gain
+    return y if bias is None else y + bias
+
+
+def _check_last_axes(layer: LayerNorm | RMSNorm, x: Tensor) -> None:
+    count = len(layer.normalized_shape)
+    if x.ndim < count or tuple(x.shape[x.ndim - count :]) != layer.normalized_shape:
+        raise InputError(
+            f"{type(layer).__name__} normalizes the last axes {layer.normalized_shape}. Got an "
+            f"input of shape {tuple(x.shape)}. For feature maps use GroupNorm with one group."
+        )

@@ -1,0 +1,170 @@
+"""Transforms of the weights: fold norms into them, freeze, scale."""
+
+from __future__ import annotations
+
+import copy
+import fnmatch
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+
+from normscope.errors import InputError
+from normscope.nn.graph import traced
+from normscope.nn.init import AFFINE
+from normscope.nn.norm import ChannelNorm, PopulationNorm, UnitWeight
+from normscope.nn.norm.channel import inverse_deviation
+from normscope.nn.transforms.base import TRANSFORMS, Change, Edit, TransformKind
+from normscope.nn.transforms.finding import affine_before, norms_of, selected
+from normscope.registry import near_match
+
+__all__ = ["detached_copy"]
+
+
+def detached_copy(layer: nn.Module) -> nn.Module:
+    """A copy with parameters of its own and the weights that the layer computes with."""
+    twin = copy.deepcopy(layer)
+    if not parametrize.is_parametrized(layer):
+        return twin
+    # torch's remove_parametrizations edits the class, which the copy shares with the original
+    chains = layer.parametrizations
+    assert isinstance(chains, nn.ModuleDict)
+    twin.__class__ = type(layer).__bases__[0]
+    del twin._modules["parametrizations"]
+    for name in chains:
+        twin.register_parameter(name, nn.Parameter(getattr(layer, name).detach().clone()))
+    return twin
+
+
+def _fold(what: str | None, value: str | None) -> Change:
+    if value is not None:
+        raise InputError(f"fold takes no value behind '='. Got {value!r}.")
+
+    def change(model: nn.Module, edit: Edit) -> None:
+        graph = traced(model)
+        norms = norms_of(model, what)
+        pairs = [(affine_before(graph, model, norm), norm, name) for name, norm in norms.items()]
+        for affine, norm, name in pairs:
+            factor, offset = _channel_map(norm, name)
+            edit.replace(affine, _folded(affine, factor, offset))
+            edit.replace(norm, nn.Identity())
+
+    return change
+
+
+def _channel_map(norm: nn.Module, name: str) -> tuple[Tensor, Tensor]:
+    """Evaluation mode as y = factor x + offset, per channel."""
+    mean, variance = _stored(norm, name)
+    factor, shift = torch.ones_like(mean), torch.zeros_like(mean)
+    parts = norm.parts if isinstance(norm, ChannelNorm) else ("mean", "variance")
+    if "variance" in parts:
+        centred = norm.centred if isinstance(norm, ChannelNorm) else True
+        eps = norm.eps
+        assert isinstance(eps, float)
+        factor = inverse_deviation(variance, mean if centred else None, eps=eps)
+    if isinstance(norm.weight, Tensor):
+        factor = factor * norm.weight.detach()
+    else:
+        factor = factor * float(getattr(norm, "gain", 1.0))
+    if "mean" in parts:
+        shift = -factor * mean
+    if isinstance(norm.bias, Tensor):
+        shift = shift + norm.bias.detach()
+    return factor, shift
+
+
+def _stored(norm: nn.Module, name: str) -> tuple[Tensor, Tensor]:
+    if isinstance(norm, PopulationNorm) and norm.ready:
+        return norm.population_mean, norm.population_var
+    mean, variance = getattr(norm, "running_mean", None), getattr(norm, "running_var", None)
+    if not (isinstance(mean, Tensor) and isinstance(variance, Tensor)):
+        raise InputError(
+            f"{type(norm).__name__} {name!r} has no stored statistics: what it does depends on its "
+            "input, so that it cannot be folded into weights. Fold batch norms only, by a glob."
+        )
+    return mean, variance
+
+
+@torch.no_grad()
+def _folded(affine: nn.Module, factor: Tensor, offset: Tensor) -> nn.Module:
+    twin = detached_copy(affine)
+    weight, bias = twin.weight, twin.bias
+    assert isinstance(weight, Tensor)
+    weight.mul_(factor.view(-1, *[1] * (weight.ndim - 1)))
+    before = bias if isinstance(bias, Tensor) else torch.zeros_like(offset)
+    twin.bias = nn.Parameter(before * factor + offset)
+    return twin
+
+
+def _freeze(what: str | None, value: str | None) -> Change:
+    if what is None or value is not None:
+        raise InputError(
+            "freeze names layers or parameters, as in 'freeze:stage1' or 'freeze:*.conv1.weight'."
+        )
+
+    def change(model: nn.Module, edit: Edit) -> None:
+        layers = fnmatch.filter([n for n, _ in model.named_modules() if n], what)
+        parameters = dict(model.named_parameters())
+        chosen = set(fnmatch.filter(parameters, what))
+        chosen |= {p for p in parameters for n in layers if p.startswith(f"{n}.")}
+        if not chosen:
+            known = [*parameters, *(n for n, _ in model.named_modules() if n)]
+            raise InputError(f"No layer or parameter fits {what!r}. {near_match(what, known)}")
+        for name in sorted(chosen):
+            edit.set(parameters[name], "requires_grad", False)
+
+    return change
+
+
+def _scale(what: str | None, value: str | None) -> Change:
+    try:
+        factor = float(value) if value is not None else math.nan
+    except ValueError:
+        factor = math.nan
+    if not (math.isfinite(factor) and factor != 0):
+        raise InputError(
+            f"scale-weights needs a finite factor other than 0, as in 'scale-weights=2'. Got "
+            f"{value!r}."
+        )
+
+    def change(model: nn.Module, edit: Edit) -> None:
+        layers: dict[str, nn.Module] = {
+            n: m for n, m in model.named_modules() if isinstance(m, AFFINE)
+        }
+        if not layers:
+            raise InputError(
+                f"{type(model).__name__} has no linear or convolutional layer to scale."
+            )
+        for name, layer in selected(layers, what, "linear or convolutional layer").items():
+            weight = _raw_weight(layer, name)
+            edit.fill(weight, weight.detach() * factor)
+
+    return change
+
+
+def _raw_weight(layer: nn.Module, name: str) -> Tensor:
+    weight = layer.weight
+    if parametrize.is_parametrized(layer, "weight"):
+        chain = layer.parametrizations.weight  # type: ignore[union-attr]
+        if len(chain) > 1 or not isinstance(chain[0], UnitWeight):  # type: ignore[arg-type, index]
+            raise InputError(
+                f"The weights of {name!r} are computed from others ({type(chain[0]).__name__}), "  # type: ignore[index]
+                "and scaling those need not scale the weights. Leave the layer out with a glob."
+            )
+        weight = chain.original  # type: ignore[union-attr]
+    assert isinstance(weight, Tensor)
+    return weight
+
+
+TRANSFORMS.add(
+    "fold",
+    TransformKind(_fold, "fold[:GLOB]", "trained batch norm becomes part of the weights before it"),
+)
+TRANSFORMS.add(
+    "freeze", TransformKind(_freeze, "freeze:GLOB", "layers or parameters that are not trained")
+)
+TRANSFORMS.add(
+    "scale-weights",
+    TransformKind(_scale, "scale-weights[:GLOB]=NUMBER", "multiply weights, not biases"),
+)

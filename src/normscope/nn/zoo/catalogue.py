@@ -1,0 +1,173 @@
+"""Networks by name, shared by Python and the command line."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+from collections.abc import Callable
+from typing import Any
+
+from torch import nn
+
+from normscope.errors import InputError
+from normscope.nn.build import build
+from normscope.nn.graph import traced
+from normscope.nn.init import AFFINE
+from normscope.nn.zoo.maker import Design
+from normscope.nn.zoo.plain import cnn6, mlp_network, vgg16
+from normscope.nn.zoo.residual import cifar_preresnet, cifar_resnet, cifar_vgg, resnet18
+from normscope.registry import Registry, near_match
+from normscope.spec import cnn, mlp
+
+__all__ = ["ZOO", "network", "numbered_layers"]
+
+ZOO: Registry[Callable[..., nn.Module]] = Registry("network")
+_DEPTH = re.compile(r"(resnet|vgg|preresnet)(\d+)")
+_FAMILIES: dict[str, Callable[..., nn.Module]] = {
+    "resnet": cifar_resnet,
+    "vgg": cifar_vgg,
+    "preresnet": cifar_preresnet,
+}
+
+
+def network(name: str, *, seed: int = 0, **options: Any) -> nn.Module:
+    """A network by name: ``"resnet20"``, ``"mlp:784-256-10"``, ``"cnn6"``, ``"wei-cnn"``, ...
+
+    Options may stand in the name, ``"resnet110:norm=none,extra_norms=top"``; several values are
+    joined by ``+``. Residual and VGG-style networks come in every depth 6n + 2.
+
+    Args:
+        name: a name in ``ZOO``, with options.
+        seed: of the weights.
+        **options: of the network's function (``classes``, ``width``, ...) and the fields of
+            ``Design``: ``norm``, ``norm_layers``, ``gamma``, ``extra_norms``, ``activation``,
+            ``dropout``, ``dropout_at``, ``init``, ``norm_options``.
+
+    Example:
+        >>> sum(p.numel() for p in network("resnet20").parameters())
+        269722
+    """
+    if not isinstance(name, str):
+        raise InputError(f"A network's name is text such as 'resnet20'. Got {name!r}.")
+    base, _, rest = name.partition(":")
+    make = _factory(base.strip())
+    positional, written = _parsed(rest)
+    given = {**written, **options, "seed": seed}
+    _check_options(base, make, positional, given)
+    return make(*positional, **given)
+
+
+def numbered_layers(model: nn.Module) -> dict[int, tuple[str, nn.Module]]:
+    """Layer number -> name and layer, counted from 1 in forward order.
+
+    Linear and convolutional layers count; projections on shortcuts (in a module named
+    ``shortcut`` or ``downsample``) do not. In a CIFAR ResNet of depth 6n + 2 layer 1 is the stem,
+    block t owns layers 2t and 2t + 1, the linear layer is 6n + 2.
+    """
+    steps = traced(model).of_kind("affine")
+    named = [(step.name, step.module) for step in steps if step.module is not None]
+    if not named:  # not traceable: the order of definition
+        named = [(n, m) for n, m in model.named_modules() if isinstance(m, AFFINE)]
+    seen: dict[str, nn.Module] = {}
+    for path, layer in named:
+        if not {"shortcut", "downsample"} & set(path.split(".")):
+            seen.setdefault(path, layer)
+    return dict(enumerate(seen.items(), start=1))
+
+
+def _factory(base: str) -> Callable[..., nn.Module]:
+    match = _DEPTH.fullmatch(base)
+    if base not in ZOO and match is not None:
+        family, depth = match.groups()
+        return functools.partial(_FAMILIES[family], int(depth))
+    return ZOO[base]
+
+
+def _parsed(rest: str) -> tuple[list[Any], dict[str, Any]]:
+    positional: list[Any] = []
+    named: dict[str, Any] = {}
+    for item in filter(None, (piece.strip() for piece in rest.split(","))):
+        key, equals, value = item.partition("=")
+        if equals:
+            named[key.strip().replace("-", "_")] = _values(value.strip())
+        else:
+            positional.append(_widths(item))
+    return positional, named
+
+
+def _widths(text: str) -> list[int]:
+    try:
+        return [int(width) for width in re.split("[-x]", text)]
+    except ValueError:
+        raise InputError(
+            f"Expected widths such as 784-256-10 or option=value behind the name. Got {text!r}."
+        ) from None
+
+
+def _values(text: str) -> Any:
+    if "+" in text:
+        return tuple(_values(piece) for piece in text.split("+"))
+    words = {"none": None, "true": True, "false": False}
+    if text.lower() in words:
+        return words[text.lower()]
+    for number in (int, float):
+        try:
+            return number(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _check_options(
+    base: str, make: Callable[..., nn.Module], positional: list[Any], options: dict[str, Any]
+) -> None:
+    parameters = inspect.signature(make).parameters.values()
+    known = {p.name for p in parameters if p.kind is p.KEYWORD_ONLY}
+    if any(p.kind is p.VAR_KEYWORD for p in parameters):
+        known |= set(Design.__dataclass_fields__)
+    takes = sum(p.kind is p.POSITIONAL_OR_KEYWORD for p in parameters)
+    for option in options:
+        if option not in known:
+            raise InputError(
+                f"Network {base!r} has no option {option!r}. {near_match(option, sorted(known))}"
+            )
+    if len(positional) != takes:
+        raise InputError(
+            f"Network {base!r} takes {takes} list of widths behind its name, as in "
+            f"'mlp:784-256-10'. Got {len(positional)}."
+        )
+
+
+def _wei_mlp(*, norm: str | None = "batch", gamma: float | None = None, seed: int = 0) -> nn.Module:
+    """Wei's fully connected network: 784-1000-1000-1000-10, variances 2 and 0.5."""
+    widths = [784, 1000, 1000, 1000, 10]
+    spec = mlp(widths, weight_variance=2.0, bias_variance=0.5, norm=norm, gamma=gamma)
+    return build(spec, seed)
+
+
+def _wei_cnn(*, norm: str | None = "batch", gamma: float | None = None, seed: int = 0) -> nn.Module:
+    """Wei's convolutional network: 30-60-90 channels, kernel 3, stride 2, a dense read-out."""
+    spec = cnn(
+        (3, 32, 32),
+        channels=[30, 60, 90],
+        stride=2,
+        weight_variance=2.0,
+        bias_variance=0.5,
+        norm=norm,
+        gamma=gamma,
+    )
+    return build(spec, seed)
+
+
+ZOO.add("mlp", mlp_network)
+ZOO.add("cnn6", cnn6)
+ZOO.add("vgg16", vgg16)
+ZOO.add("resnet18", resnet18)
+ZOO.add("wei-mlp", _wei_mlp)
+ZOO.add("wei-cnn", _wei_cnn)
+
+
+for _depth in (8, 14, 20, 32, 44, 56, 110, 1202):
+    for _family, _make in _FAMILIES.items():
+        ZOO.add(f"{_family}{_depth}", functools.partial(_make, _depth))

@@ -1,0 +1,230 @@
+"""Residual networks for 32 x 32 images, and the same without their additions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+from normscope.errors import InputError
+from normscope.nn.zoo.maker import Design, Maker
+
+__all__ = ["cifar_preresnet", "cifar_resnet", "cifar_vgg", "resnet18"]
+
+Parts = list[tuple[str, nn.Module]]
+
+
+class PadShortcut(nn.Module):
+    """He's option A: every ``stride``-th position, zeros for the new channels; no parameters."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        self.new_channels = outputs - inputs
+        self.stride = stride
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``x`` at the block's output size."""
+        kept = x[:, :, :: self.stride, :: self.stride]
+        return functional.pad(kept, (0, 0, 0, 0, 0, self.new_channels))
+
+    def extra_repr(self) -> str:
+        """Stride and new channels."""
+        return f"stride={self.stride}, new_channels={self.new_channels}"
+
+
+class Block(nn.Module):
+    """Two convolutions, each with norm; the shortcut is added before the last activation.
+
+    Without ``shortcut`` it is a VGG-style block.
+    """
+
+    def __init__(
+        self, maker: Maker, inputs: int, outputs: int, *, stride: int, shortcut: nn.Module | None
+    ) -> None:
+        super().__init__()
+        self.conv1 = maker.conv(inputs, outputs, stride=stride)
+        self.norm1 = maker.norm(self.conv1)
+        self.act1 = maker.activation()
+        inner = maker.drop(block=False)
+        self.drop1 = inner[0][1] if inner else nn.Identity()
+        self.conv2 = maker.conv(outputs, outputs)
+        self.norm2 = maker.norm(self.conv2)
+        self.shortcut = shortcut
+        self.act2 = maker.activation()
+        outer = maker.drop(block=True)
+        self.drop = outer[0][1] if outer else nn.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The block's output."""
+        y = self.norm2(self.conv2(self.drop1(self.act1(self.norm1(self.conv1(x))))))
+        if self.shortcut is not None:
+            y = y + self.shortcut(x)
+        out: Tensor = self.drop(self.act2(y))
+        return out
+
+
+class PreBlock(nn.Module):
+    """Full pre-activation: norm, activation, convolution, twice, added to the input."""
+
+    def __init__(
+        self, maker: Maker, inputs: int, outputs: int, *, stride: int, shortcut: nn.Module
+    ) -> None:
+        super().__init__()
+        self.norm1 = maker.norm_before_next(inputs)
+        self.act1 = maker.activation()
+        self.conv1 = maker.conv(inputs, outputs, stride=stride)
+        self.norm2 = maker.norm_before_next(outputs)
+        self.act2 = maker.activation()
+        inner = maker.drop(block=False)
+        self.drop1 = inner[0][1] if inner else nn.Identity()
+        self.conv2 = maker.conv(outputs, outputs)
+        self.shortcut = shortcut
+        outer = maker.drop(block=True)
+        self.drop = outer[0][1] if outer else nn.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The block's output."""
+        y = self.conv1(self.act1(self.norm1(x)))
+        y = self.conv2(self.drop1(self.act2(self.norm2(y))))
+        out: Tensor = self.drop(y + self.shortcut(x))
+        return out
+
+
+def cifar_resnet(
+    depth: int, *, classes: int = 10, channels: int = 3, width: int = 16, **design: Any
+) -> nn.Module:
+    """He's ResNet of depth 6n + 2 for CIFAR: option-A shortcuts, convolutions without bias.
+
+    Layer 1 is the stem, block t owns layers 2t and 2t + 1, the linear layer is 6n + 2.
+
+    Args:
+        depth: 20, 32, 44, 56, 110, 1202, or any other 6n + 2.
+        classes: number of outputs.
+        channels: of the images.
+        width: channels of the first of three stages.
+        **design: the fields of ``Design``.
+    """
+    return _cifar(depth, classes, channels, width, design, residual=True)
+
+
+def cifar_vgg(
+    depth: int, *, classes: int = 10, channels: int = 3, width: int = 16, **design: Any
+) -> nn.Module:
+    """The VGG-style network of depth 6n + 2: ``cifar_resnet`` without the additions."""
+    return _cifar(depth, classes, channels, width, design, residual=False)
+
+
+def cifar_preresnet(
+    depth: int,
+    *,
+    classes: int = 10,
+    channels: int = 3,
+    width: int = 16,
+    final_norm: bool = True,
+    **design: Any,
+) -> nn.Module:
+    """The full pre-activation ResNet of depth 6n + 2, option-A shortcuts.
+
+    ``norm_layers`` counts a norm with the layer whose input it is.
+
+    Args:
+        depth: any 6n + 2.
+        classes: number of outputs.
+        channels: of the images.
+        width: channels of the first of three stages.
+        final_norm: norm and activation between the last block and pooling; without it this is
+            Huang's PreResNet_v.
+        **design: the fields of ``Design``.
+    """
+    blocks = _blocks_per_stage(depth)
+    maker = Maker(Design(**design))
+    parts: Parts = [("conv1", maker.conv(channels, width))]
+    inputs = width
+    for stage, factor in enumerate((1, 2, 4), start=1):
+        made = []
+        for index in range(blocks):
+            outputs, stride = width * factor, 2 if stage > 1 and index == 0 else 1
+            shortcut = _option_a(inputs, outputs, stride)
+            made.append(PreBlock(maker, inputs, outputs, stride=stride, shortcut=shortcut))
+            inputs = outputs
+        parts.append((f"stage{stage}", nn.Sequential(*made)))
+    if final_norm:
+        parts += [("final_norm", maker.norm_before_next(inputs)), ("act", maker.activation())]
+    return maker.network([*parts, *_top(maker, inputs, classes)])
+
+
+def resnet18(*, classes: int = 10, channels: int = 3, width: int = 64, **design: Any) -> nn.Module:
+    """ResNet-18 with the stem for 32 x 32 images: one 3 x 3 convolution, no pooling.
+
+    Stages of two blocks with ``width`` x (1, 2, 4, 8) channels and 1 x 1 projections. Layer 1 is
+    the stem, block t owns layers 2t and 2t + 1, the linear layer is 18; projections have no number.
+
+    Args:
+        classes: number of outputs.
+        channels: of the images.
+        width: channels of the first stage.
+        **design: the fields of ``Design``.
+    """
+    maker = Maker(Design(**design))
+    parts = _stem(maker, channels, width)
+    inputs = width
+    for stage, factor in enumerate((1, 2, 4, 8), start=1):
+        made = []
+        for index in range(2):
+            outputs, stride = width * factor, 2 if stage > 1 and index == 0 else 1
+            shortcut: nn.Module = nn.Identity()
+            if stride > 1 or inputs != outputs:
+                shortcut = maker.projection(inputs, outputs, stride=stride)
+            made.append(Block(maker, inputs, outputs, stride=stride, shortcut=shortcut))
+            inputs = outputs
+        parts.append((f"stage{stage}", nn.Sequential(*made)))
+    return maker.network([*parts, *_top(maker, inputs, classes)])
+
+
+def _cifar(
+    depth: int, classes: int, channels: int, width: int, design: dict[str, Any], *, residual: bool
+) -> nn.Module:
+    blocks = _blocks_per_stage(depth)
+    maker = Maker(Design(**design))
+    parts = _stem(maker, channels, width)
+    inputs = width
+    for stage, factor in enumerate((1, 2, 4), start=1):
+        made = []
+        for index in range(blocks):
+            outputs, stride = width * factor, 2 if stage > 1 and index == 0 else 1
+            shortcut = _option_a(inputs, outputs, stride) if residual else None
+            made.append(Block(maker, inputs, outputs, stride=stride, shortcut=shortcut))
+            inputs = outputs
+        parts.append((f"stage{stage}", nn.Sequential(*made)))
+    return maker.network([*parts, *_top(maker, inputs, classes)])
+
+
+def _stem(maker: Maker, channels: int, width: int) -> Parts:
+    conv = maker.conv(channels, width)
+    return [("conv1", conv), ("norm1", maker.norm(conv)), ("act1", maker.activation())]
+
+
+def _top(maker: Maker, inputs: int, classes: int) -> Parts:
+    return [
+        *maker.extra("top", inputs, dims=2),
+        ("pool", nn.AdaptiveAvgPool2d(1)),
+        ("flatten", nn.Flatten()),
+        *maker.extra("before-last", inputs, dims=1),
+        *maker.drop_last(),
+        ("fc", maker.linear(inputs, classes)),
+        *maker.extra("output", classes, dims=1),
+    ]
+
+
+def _option_a(inputs: int, outputs: int, stride: int) -> nn.Module:
+    same = stride == 1 and inputs == outputs
+    return nn.Identity() if same else PadShortcut(inputs, outputs, stride)
+
+
+def _blocks_per_stage(depth: int) -> int:
+    if isinstance(depth, bool) or not isinstance(depth, int) or depth < 8 or (depth - 2) % 6:
+        raise InputError(
+            f"These networks have depth 6n + 2: 8, 14, 20, 32, 44, 56, 110, ... Got {depth!r}."
+        )
+    return (depth - 2) // 6
