@@ -77,6 +77,9 @@ def _():
         for a, b in ((1.0, 0.5), (2.5, -1.1), (3.64, 0.64)):
             oracle = gaussian.mean2(f, a, b)
             yield integrals.derivative_product_slope(name, a, b) + 1.0, oracle + 1.0, 1e-7
+    yield integrals.derivative_product_slope("gelu", 0.0, 0.0), 2 / math.pi, 1e-6  # phi''(0)^2
+    full = gaussian.mean1(lambda x: second["tanh"](x) ** 2, 2.0)
+    yield integrals.derivative_product_slope("tanh", 2.0, 2.0), full, 1e-8
     for name in ("relu", "leaky_relu(0.1)"):
         step = 1e-5
         slope = integrals.derivative_product_mean(name, 2.0, np.array([0.7 - step, 0.7 + step]))

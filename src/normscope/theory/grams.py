@@ -74,8 +74,19 @@ def gram_of(nets: Networks, theory: str, parameters: str) -> Gram:
     else:
         gram = _frozen(nets, theory)
     if parameters == "weights":
-        gram = replace(gram, kinds={"weight": gram.kinds["weight"]})
-    return gram
+        return replace(gram, kinds={"weight": gram.kinds["weight"]})
+    present = {"gamma": nets.has_scale, "beta": nets.has_shift}
+    kinds = {
+        name: _kept(terms, present[name]) if name in present else terms
+        for name, terms in gram.kinds.items()
+    }
+    return replace(gram, kinds=kinds)
+
+
+def _kept(terms: GramTerms, present: Array) -> GramTerms:
+    """The terms of the layers whose norm has that parameter; the read-out has none."""
+    mask = np.vstack([present, np.zeros((1, present.shape[1]))])
+    return GramTerms(mask * terms.diagonal, mask * terms.offdiagonal)
 
 
 def _check_covered(nets: Networks, theory: str) -> None:

@@ -119,8 +119,8 @@ def derivative_product_slope(
         return np.zeros(a.shape)
     if act.family in ("relu", "leaky_relu"):
         root = np.sqrt(np.maximum(a**2 - b**2, EDGE * a**2))
-        slope = act.parameter or 0.0
-        return np.asarray((1 - slope) ** 2 / (2 * np.pi) / np.where(root > 0, root, np.inf))
+        jump = 1 - (act.parameter or 0.0)
+        return np.asarray(jump**2 / (2 * np.pi) / np.where(root > 0, root, np.inf))
     if act.family == "erf":
         k2 = float(act.parameter or 1.0) ** 2
         root = (1 + 2 * k2 * a) ** 2 - 4 * k2**2 * b**2
@@ -138,13 +138,14 @@ def _series_slope(act: Activation, a: Array, b: Array) -> tuple[Array, NDArray[n
     """sum_k k c_k^2 rho^(k-1) / a with c_k of phi', and where its tail is negligible."""
     if act.kinks:
         return np.zeros(a.shape), np.zeros(a.shape, dtype=bool)
-    c, error = hermite_coefficients(act.derivative, a.ravel(), SERIES)
+    safe = np.maximum(a.ravel(), 1e-12)  # the limit a to 0 is phi''(0)^2
+    c, error = hermite_coefficients(act.derivative, safe, SERIES)
     rho = correlation(a, a, b).reshape(-1, 1)
     k = np.arange(1, SERIES)
     terms = k * c[:, 1:] ** 2 * rho ** (k - 1)
     tail = np.abs(terms[:, -SERIES // 8 :]).sum(axis=1)
     settled = (tail <= 1e-9 * (np.abs(terms).sum(axis=1) + 1e-300)) & (error <= 1e-9)
-    total = terms.sum(axis=1) / np.where(a.ravel() > 0, a.ravel(), 1.0)
+    total = terms.sum(axis=1) / safe
     return total.reshape(a.shape), settled.reshape(a.shape)
 
 

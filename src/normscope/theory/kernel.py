@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 
 from normscope.errors import InputError, TheoryError
 from normscope.refs import KARAKIDA2019, NORMSCOPE, equation
-from normscope.spec import NetworkSpec, activation
+from normscope.spec import Activation, NetworkSpec, activation
 from normscope.theory.integrals import derivative_product_mean, product_mean
+from normscope.theory.quadrature import gaussian_pair_mean
 
 __all__ = ["PairwiseGram", "input_gram", "mean_inverse_variance", "pairwise_gram"]
 
@@ -23,8 +24,8 @@ class PairwiseGram:
 
     weight: Array  # (L, T, T)
     bias: Array  # (L, T, T)
-    shift: Array  # (L, T, T), zero without a norm
-    scale: Array  # (L, T, T), zero without a norm
+    shift: Array  # (L, T, T), zero where the norm has no beta
+    scale: Array  # (L, T, T), zero where the norm has no gamma
     hats: Array  # (L, T, T), input kernel of each layer
     tildes: Array  # (L, T, T), backward kernel of each layer
 
@@ -103,21 +104,21 @@ def pairwise_gram(spec: NetworkSpec, gram: Array) -> PairwiseGram:
     size = len(gram)
     zero = np.zeros((size, size))
     tildes = [np.ones((size, size))]
-    shift, betas = [zero], [zero]
+    shifts, gains = [zero], [zero]
     for number in range(spec.depth - 1, 0, -1):
         act, kernel = kernels[number - 1]
         layer, above = spec.layers[number - 1], spec.layers[number].weight_variance * tildes[0]
         variance = np.diag(kernel)
         slope = derivative_product_mean(act, variance[:, None], kernel, variance2=variance[None, :])
         tildes.insert(0, above * slope * scales[number - 1])
-        normed = layer.norm is not None
-        shift.insert(0, above * slope if normed else zero)
+        parts = () if layer.norm is None else layer.norm.parts
         gain = 1.0 if layer.norm is None else layer.norm.gamma
-        betas.insert(0, above * _scaled_slope(act, kernel, gain) if normed else zero)
+        shifts.insert(0, above * slope if "shift" in parts else zero)
+        gains.insert(0, above * _scaled_slope(act, kernel, gain) if "scale" in parts else zero)
     fan_in = np.array(spec.fan_ins, dtype=float)[:, None, None]
     stacked, back = np.array(hats), np.array(tildes)
     return PairwiseGram(
-        fan_in * back * stacked, back, np.array(shift), np.array(betas), stacked, back
+        fan_in * back * stacked, back, np.array(shifts), np.array(gains), stacked, back
     )
 
 
@@ -133,14 +134,8 @@ def _normalised(kernel: Array, kind: str | None, gamma: float) -> tuple[Array, A
     return centred * gamma**2 / np.mean(np.diag(centred)), scale
 
 
-def _scaled_slope(act: object, kernel: Array, gamma: float) -> Array:
+def _scaled_slope(act: Activation, kernel: Array, gamma: float) -> Array:
     """E z phi'(u) z' phi'(v): what the gain of a norm sees; u = gamma z."""
-    from normscope.spec import Activation
-    from normscope.theory.quadrature import gaussian_pair_mean
-
-    assert isinstance(act, Activation)
-    if gamma == 0:
-        return np.zeros_like(kernel)
     variance = np.diag(kernel)
     if act.homogeneous:  # Euler: u phi'(u) = phi(u)
         mean = product_mean(act, variance[:, None], kernel, variance2=variance[None, :])

@@ -8,6 +8,7 @@ import pytest
 import normscope as ns
 from normscope.errors import InputError, TheoryError
 from normscope.results import Prediction, PredictionSet
+from normscope.spec import NormSpec
 
 WIDE = [50, 60, 60, 5]
 
@@ -163,6 +164,25 @@ class TestTables:
         assert isinstance(made, Prediction)
         with pytest.raises(AttributeError):
             made.lambda_max = 3.0
+
+
+@pytest.mark.parametrize("kind", ["batch", "layer"])
+@pytest.mark.parametrize("real", [False, True])
+def test_norms_without_gain_or_shift_add_no_parameters(kind, real):
+    """affine=False has neither gamma nor beta to differentiate."""
+    data = np.random.default_rng(0).standard_normal((30, 50))
+    given = {"inputs": data, "theory": "frozen"} if real else {"samples": 30}
+    make = lambda *more: ns.predict(  # noqa: E731
+        ns.mlp(WIDE, norm=NormSpec(kind, parts=("mean", "variance", *more))),
+        parameters="all",
+        **given,
+    )
+    bare, scaled, both = make(), make("scale"), make("scale", "shift")
+    assert (bare.per_kind["gamma"], bare.per_kind["beta"]) == (0.0, 0.0)
+    assert scaled.per_kind["beta"] == 0.0
+    assert scaled.per_kind["gamma"] == pytest.approx(both.per_kind["gamma"], rel=1e-2)
+    assert both.per_kind["beta"] > 0
+    assert bare.num_parameters < scaled.num_parameters < both.num_parameters
 
 
 def test_no_hidden_layer():

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from normscope.errors import TheoryError
-from normscope.spec import Activation, NetworkSpec, activation
+from normscope.spec import Activation, LayerSpec, NetworkSpec, activation
 
 __all__ = ["Networks", "shape_of", "stack"]
 
@@ -29,6 +29,8 @@ class Networks:
     bias_variance: Array  # (L, n)
     fan_in: Array  # (L, n)
     gamma: Array  # (L-1, n), ones without a norm
+    has_scale: Array  # (L-1, n), 1 where gamma is a parameter, else 0
+    has_shift: Array  # (L-1, n), 1 where beta is a parameter, else 0
     positions: Array  # (L, n), of the output of each layer
     dense: bool  # no convolutions
     outputs: Array  # (n,)
@@ -75,19 +77,28 @@ def stack(specs: Sequence[NetworkSpec], samples: float) -> Networks:
     layers = list(zip(*(spec.layers for spec in specs), strict=True))
     gammas = [[1.0 if x.norm is None else x.norm.gamma for x in row] for row in layers[:-1]]
     scales = [spec.branch_scale for spec in specs]
+    shape = (first.depth - 1, len(specs))
     return Networks(
         activations=tuple(activation(x.activation or "linear") for x in first.layers[:-1]),
         norm=_norm_kind(first),
         weight_variance=np.array([[x.weight_variance for x in row] for row in layers]),
         bias_variance=np.array([[x.bias_variance for x in row] for row in layers]),
         fan_in=np.array([spec.fan_ins for spec in specs], dtype=float).T,
-        gamma=np.array(gammas, dtype=float).reshape(first.depth - 1, len(specs)),
+        gamma=np.array(gammas, dtype=float).reshape(shape),
+        has_scale=_has(layers[:-1], "scale").reshape(shape),
+        has_shift=_has(layers[:-1], "shift").reshape(shape),
         positions=np.array([spec.positions[1:] for spec in specs], dtype=float).T,
         dense=_dense(first),
         outputs=np.array([spec.outputs for spec in specs], dtype=float),
         pooled_layer=_pooled_layer(first),
         branch_scale=None if scales[0] is None else np.array(scales, dtype=float),
         samples=np.full(len(specs), float(samples)),
+    )
+
+
+def _has(layers: list[tuple[LayerSpec, ...]], part: str) -> Array:
+    return np.array(
+        [[x.norm is not None and part in x.norm.parts for x in r] for r in layers], float
     )
 
 
