@@ -255,15 +255,28 @@ def _completed(unit: _Unit) -> LayerReading:
 
 
 def _unplaced(module: nn.Module) -> tuple[LayerReading, ...]:
-    """Affine and norm layers whose place in the forward pass is not known."""
+    """Affine and norm layers whose place in the forward pass is not known, with their numbers."""
     rows = []
     for name, layer in module.named_modules():
         if isinstance(layer, AFFINE) or is_norm(layer):
-            kind = "norm" if is_norm(layer) else "affine"
-            size = sum(p.numel() for p in layer.parameters())
-            why = "its place in the forward pass was not reached"
-            rows.append(LayerReading(0, name, kind, ok=False, reason=why, parameters=size))
+            rows.append(replace(_alone(name, layer), ok=False, reason=_UNREACHED))
     return tuple(rows)
+
+
+_UNREACHED = "its place in the forward pass was not reached"
+
+
+def _alone(name: str, layer: nn.Module) -> LayerReading:
+    size = sum(p.numel() for p in layer.parameters())
+    try:
+        if not is_norm(layer):
+            return read_affine(0, name, layer)
+        norm, notes = read_norm(layer)
+        row = LayerReading(0, name, "norm", parameters=size, notes=notes)
+        return replace(row, norm=norm.kind, gamma=norm.gamma)
+    except UnreadableError as problem:
+        kind = "norm" if is_norm(layer) else "affine"
+        return LayerReading(0, name, kind, parameters=size, notes=(str(problem),))
 
 
 def _spec(walk: _Walk, example: Any) -> NetworkSpec:

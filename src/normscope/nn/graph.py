@@ -105,6 +105,12 @@ def is_norm(module: nn.Module) -> bool:
 
 def traced(model: nn.Module) -> Graph:
     """The graph of ``model``, whose layers are named as in ``named_modules()``."""
+    compiled = getattr(model, "_orig_mod", None)
+    if isinstance(compiled, nn.Module):
+        graph = traced(compiled)
+        for step in graph.steps:
+            step.name = step.name if step.module is None else f"_orig_mod.{step.name}"
+        return graph
     shared = {id(t): t for t in [*model.parameters(), *model.buffers()]}
     try:
         # a copy, tensors shared: a forward pass may change attributes of its module

@@ -303,3 +303,25 @@ def test_built_networks_can_be_predicted_and_described_networks_too():
     found = describe(build(spec, seed=0), torch.zeros(1, 100))
     exact, read = ns.predict(spec).lambda_max, ns.predict(found.spec).lambda_max
     assert abs(read / exact - 1) < 0.1
+
+
+def test_layers_that_were_not_reached_still_have_their_numbers():
+    from normscope.nn import network
+
+    found = describe(network("resnet8", init="he", gamma=0.5), torch.zeros(1, 3, 32, 32))
+    assert found.spec is None
+    assert found.coverage < 0.1
+    rows = {row.name: row for row in found.layers}
+    conv, norm = rows["stage3.0.conv2"], rows["stage3.0.norm2"]
+    assert abs(conv.weight_variance - 2.0) < 4 * conv.weight_error
+    assert (norm.norm, norm.gamma) == ("batch", 0.5)
+    assert not conv.ok
+
+
+def test_compiled_models_are_described():
+    plain = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+    model = torch.compile(plain, backend="eager")
+    found = describe(model, torch.zeros(1, 3))
+    assert found.spec.widths == (3, 4, 2)
+    assert found.layers[0].name == "_orig_mod.0"
+    assert found.coverage == 1.0
