@@ -35,6 +35,17 @@ _HOME = {
     "gram_spectrum": "normscope.measure",
     "leading_directions": "normscope.measure",
     "spectral_bounds": "normscope.measure",
+    # networks
+    "build": "normscope.nn",
+    "describe": "normscope.nn",
+    "network": "normscope.nn",
+    "apply_transform": "normscope.nn",
+    "BatchNorm": "normscope.nn",
+    "PopulationNorm": "normscope.nn",
+    # data and training
+    "load_data": "normscope.data",
+    "fit": "normscope.train",
+    "evaluate": "normscope.train",
     # errors
     "NormscopeError": "normscope.errors",
 }

@@ -19,7 +19,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from normscope.data import FlipAndCrop, load_data
-from normscope.train import gamma_decay, train
+from normscope.train import fit, gamma_decay
 
 STEPS = 23
 
@@ -91,7 +91,7 @@ def complete(feed, optimizer, *, path=None, stops=(), every=1):
         data, options = FEEDS[feed]()
         model = network()
         try:
-            run = train(
+            run = fit(
                 model,
                 data,
                 "cross_entropy",
@@ -159,7 +159,7 @@ def test_helpers_with_a_state_are_continued(tmp_path):
 
         model = network()
         try:
-            run = train(
+            run = fit(
                 model,
                 DATA,
                 "cross_entropy",
@@ -201,9 +201,7 @@ def test_buffers_outside_the_state_dict_are_continued(tmp_path):
         model = Memory()
         options = {"lr": 0.1, "steps": 9, "callbacks": [end], "batch_size": 32}
         try:
-            run = train(
-                model, DATA, "cross_entropy", checkpoint=path, checkpoint_every=1, **options
-            )
+            run = fit(model, DATA, "cross_entropy", checkpoint=path, checkpoint_every=1, **options)
         except Killed:
             return None
         return *bits(model, run), model.mean.tolist()
@@ -221,9 +219,7 @@ def test_an_interrupted_training_goes_on(tmp_path):
     def run(callbacks, path):
         model = network()
         options = {"lr": 0.1, "steps": 9, "batch_size": 32, "checkpoint_every": 4}
-        result = train(
-            model, DATA, "cross_entropy", callbacks=callbacks, checkpoint=path, **options
-        )
+        result = fit(model, DATA, "cross_entropy", callbacks=callbacks, checkpoint=path, **options)
         return result.outcome, bits(model, result)
 
     path = tmp_path / "c.pt"
@@ -237,7 +233,7 @@ PROGRAM = textwrap.dedent(
     import torch
     from torch import nn
     from normscope.data import FlipAndCrop
-    from normscope.train import train
+    from normscope.train import fit
 
     torch.manual_seed(0)
     model = nn.Sequential(
@@ -249,7 +245,7 @@ PROGRAM = textwrap.dedent(
     def report(event):
         print(event.kind, event.step, flush=True)
 
-    run = train(
+    run = fit(
         model, "digits", "cross_entropy", lr=0.05, momentum=0.9, steps=200, batch_size=32,
         augment=FlipAndCrop(padding=1), schedule="step", callbacks=[report], checkpoint=path,
         checkpoint_every=3,

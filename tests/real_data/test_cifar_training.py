@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional
 
 from normscope.data import FlipAndCrop, load_data
-from normscope.train import train
+from normscope.train import fit
 
 pytestmark = pytest.mark.real_data
 
@@ -42,7 +42,7 @@ def test_resnet20_trains():
     torch.manual_seed(0)
     model = resnet20().float()
     assert sum(p.numel() for p in model.parameters()) == 269722
-    run = train(
+    run = fit(
         model,
         load_data("cifar10"),
         "cross_entropy",

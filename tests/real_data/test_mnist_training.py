@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from normscope.data import load_data
-from normscope.train import evaluate, train
+from normscope.train import evaluate, fit
 
 pytestmark = pytest.mark.real_data
 
@@ -25,7 +25,7 @@ def test_one_epoch_reaches_96_percent():
     accuracies = []
     for seed in range(3):
         model = batch_norm_mlp(seed)
-        run = train(
+        run = fit(
             model, data, "cross_entropy", lr=0.1, momentum=0.9, epochs=1, batch_size=128, seed=seed
         )
         assert run.outcome == "finished"

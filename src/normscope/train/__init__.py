@@ -5,7 +5,7 @@ from normscope.train.checkpoint import Checkpoint
 from normscope.train.divergence import Divergence
 from normscope.train.evaluate import Evaluation, evaluate
 from normscope.train.gamma_decay import GammaDecay, gamma_decay, scales
-from normscope.train.loop import train
+from normscope.train.loop import fit
 from normscope.train.optim import optimizers
 from normscope.train.run import Event, StopTraining, TrainingRun
 from normscope.train.schedules import (
@@ -39,9 +39,9 @@ __all__ = [
     "WarmStart",
     "When",
     "evaluate",
+    "fit",
     "gamma_decay",
     "optimizers",
     "scales",
     "schedules",
-    "train",
 ]

@@ -54,7 +54,7 @@ def evaluate(
     Args:
         model: any module.
         data: a name, a DataSet, a pair (inputs, targets) or a loader of such pairs.
-        loss: as in ``train``.
+        loss: as in ``fit``.
         batch_size: samples at a time, 1000 by default; a loader decides itself.
         seed: of the random generators, for a model that draws in evaluation mode too.
 

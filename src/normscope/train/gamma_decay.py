@@ -83,5 +83,5 @@ class GammaDecay:
 
 
 def gamma_decay(strength: float | Mapping[str, Tensor]) -> GammaDecay:
-    """The penalty ``strength`` times the sum of squared scales, for ``train(penalty=...)``."""
+    """The penalty ``strength`` times the sum of squared scales, for ``fit(penalty=...)``."""
     return GammaDecay(strength)

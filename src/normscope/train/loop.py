@@ -25,12 +25,12 @@ from normscope.train.optim import OptimizerFactory, build_optimizer
 from normscope.train.run import TrainingRun
 from normscope.train.schedules import Schedule, as_schedule
 
-__all__ = ["train"]
+__all__ = ["fit"]
 
 RULE = Divergence()
 
 
-def train(
+def fit(
     model: nn.Module,
     data: Any,
     loss: LossFunction | None = None,
@@ -104,7 +104,7 @@ def train(
     Example:
         >>> from torch import nn
         >>> net = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
-        >>> run = train(net, "digits", "cross_entropy", lr=0.1, steps=20)
+        >>> run = fit(net, "digits", "cross_entropy", lr=0.1, steps=20)
         >>> run.outcome, run.updates
         ('finished', 20)
     """

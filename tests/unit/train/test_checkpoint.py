@@ -9,7 +9,7 @@ from torch import nn
 
 from normscope.data import load_data
 from normscope.errors import InputError
-from normscope.train import Checkpoint, train
+from normscope.train import Checkpoint, fit
 from normscope.train.checkpoint import config_hash, write_atomically
 
 
@@ -98,7 +98,7 @@ def network():
 
 def run(path, **options):
     settings = {"lr": 0.1, "epochs": 2, "batch_size": 500, **options}
-    return train(network(), "digits", "cross_entropy", checkpoint=path, **settings)
+    return fit(network(), "digits", "cross_entropy", checkpoint=path, **settings)
 
 
 def test_cadence(tmp_path, monkeypatch):
@@ -155,18 +155,18 @@ def test_other_data_and_other_models_are_refused(tmp_path):
     data = load_data("digits")
     data.images[0, 0, 0, 0] += 1
     with pytest.raises(InputError, match="content: "):
-        train(network(), data, "cross_entropy", **options)
+        fit(network(), data, "cross_entropy", **options)
     other = nn.Sequential(nn.Flatten(), nn.Linear(64, 10, bias=False))
     with pytest.raises(InputError, match="model: "):
-        train(other, "digits", "cross_entropy", **options)
+        fit(other, "digits", "cross_entropy", **options)
 
 
 def test_other_batches_are_refused(tmp_path):
     data, path = load_data("digits"), tmp_path / "c.pt"
     options = {"lr": 0.1, "epochs": 1, "checkpoint": path}
-    train(network(), data.batches(500), "cross_entropy", **options)
+    fit(network(), data.batches(500), "cross_entropy", **options)
     with pytest.raises(InputError, match="in batches of 400"):
-        train(network(), data.batches(400), "cross_entropy", **options)
+        fit(network(), data.batches(400), "cross_entropy", **options)
 
 
 def test_a_folder_is_no_file(tmp_path):

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from normscope.errors import InputError
-from normscope.train import Divergence, train
+from normscope.train import Divergence, fit
 
 
 def test_the_limit_grows_with_the_start():
@@ -35,7 +35,7 @@ class Parabola(nn.Module):
 
 
 def parabola_run(lr, *, start=2.0, curvature=3.0, **options):
-    return train(
+    return fit(
         Parabola(start),
         [torch.zeros(1)],
         loss_fn=lambda model, batch: 0.5 * curvature * model(batch).square().sum(),
@@ -85,7 +85,7 @@ def test_the_last_update_counts_too():
 
 def test_weights_are_those_that_gave_the_loss():
     model = Parabola(2.0)
-    run = train(
+    run = fit(
         model,
         [torch.zeros(1)],
         loss_fn=lambda m, batch: 1.5 * m(batch).square().sum(),

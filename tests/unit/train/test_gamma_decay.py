@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from normscope.errors import InputError
-from normscope.train import gamma_decay, scales, train
+from normscope.train import fit, gamma_decay, scales
 
 
 def network():
@@ -63,7 +63,7 @@ def test_in_a_training_it_acts_on_gamma_alone():
     model = network()
     before = {n: p.detach().clone() for n, p in model.named_parameters()}
     data = (torch.randn(8, 4), torch.zeros(8, 3))
-    train(
+    fit(
         model,
         data,
         lambda outputs, targets: 0 * outputs.sum(),

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from normscope.data import DataSet, FlipAndCrop, load_data
 from normscope.errors import InputError
-from normscope.train import Event, StopTraining, TrainingRun, gamma_decay, train
+from normscope.train import Event, StopTraining, TrainingRun, fit, gamma_decay
 
 
 def mlp(*, dropout=0.0, seed=0, norm=True):
@@ -38,7 +38,7 @@ def same_weights(one, other):
 @pytest.mark.parametrize(("momentum", "weight_decay"), [(0.0, 0.0), (0.9, 0.0), (0.9, 0.01)])
 def test_sgd_equals_the_update_written_out(digits, momentum, weight_decay):
     model, twin = mlp(), mlp()
-    run = train(
+    run = fit(
         model,
         digits,
         "cross_entropy",
@@ -68,7 +68,7 @@ def test_sgd_equals_the_update_written_out(digits, momentum, weight_decay):
 
 def test_adam_equals_torch(digits):
     model, twin = mlp(), mlp()
-    train(model, digits, "cross_entropy", optimizer="adam", lr=0.01, steps=7, batch_size=50)
+    fit(model, digits, "cross_entropy", optimizer="adam", lr=0.01, steps=7, batch_size=50)
     optimizer = torch.optim.Adam(twin.parameters(), lr=0.01)
     batches = [b for e in (0, 1) for b in digits.batches(50, epoch=e)][:7]
     for images, labels in batches:
@@ -79,36 +79,36 @@ def test_adam_equals_torch(digits):
 
 
 def test_the_schedule_is_followed(digits):
-    run = train(mlp(), digits, "cross_entropy", lr=0.1, epochs=4, batch_size=100, schedule="step")
+    run = fit(mlp(), digits, "cross_entropy", lr=0.1, epochs=4, batch_size=100, schedule="step")
     assert run.lrs == pytest.approx([0.1] * 6 + [0.01] * 3 + [0.001] * 3)
 
 
 def test_clipping_bounds_the_step(digits):
     model = mlp(norm=False)
     before = nn.utils.parameters_to_vector(model.parameters()).detach()
-    train(model, digits, "cross_entropy", lr=0.5, steps=1, clip=0.01)
+    fit(model, digits, "cross_entropy", lr=0.5, steps=1, clip=0.01)
     after = nn.utils.parameters_to_vector(model.parameters()).detach()
     assert float((after - before).norm()) == pytest.approx(0.5 * 0.01, rel=1e-4)
 
 
 def test_mse_takes_one_hot_targets(digits):
     model = mlp()
-    run = train(model, digits, "mse", lr=0.01, steps=1, batch_size=300)
+    run = fit(model, digits, "mse", lr=0.01, steps=1, batch_size=300)
     rows = digits.one_hot()
     expected = 0.5 * (mlp()(digits.images) - rows).square().sum(1).mean()
     assert run.initial_loss == pytest.approx(float(expected.detach()), rel=1e-12)
 
 
 def test_the_penalty_is_no_part_of_the_loss_recorded(digits):
-    plain = train(mlp(), digits, "cross_entropy", lr=0.1, steps=3)
-    decayed = train(mlp(), digits, "cross_entropy", lr=0.1, steps=3, penalty=gamma_decay(5.0))
+    plain = fit(mlp(), digits, "cross_entropy", lr=0.1, steps=3)
+    decayed = fit(mlp(), digits, "cross_entropy", lr=0.1, steps=3, penalty=gamma_decay(5.0))
     assert plain.losses[0] == decayed.losses[0]
     assert plain.losses[1] != decayed.losses[1]
 
 
 def test_events_come_in_order(digits):
     seen = []
-    run = train(
+    run = fit(
         mlp(), digits, "cross_entropy", lr=0.1, epochs=2, batch_size=150, callbacks=[seen.append]
     )
     kinds = ["step", "step", "epoch"] * 2 + ["done"]
@@ -125,7 +125,7 @@ def test_events_come_in_order(digits):
 def test_steps_may_end_within_an_epoch_or_with_it(digits):
     kinds = {}
     for steps in (1, 2, 3):
-        run = train(mlp(), digits, "cross_entropy", lr=0.1, steps=steps, batch_size=150)
+        run = fit(mlp(), digits, "cross_entropy", lr=0.1, steps=steps, batch_size=150)
         kinds[steps] = [e.kind for e in run.events]
         assert run.updates == steps
     assert kinds == {1: ["done"], 2: ["epoch", "done"], 3: ["epoch", "done"]}
@@ -136,7 +136,7 @@ def test_a_callback_can_stop(digits):
         if event.step == 3:
             raise StopTraining("enough")
 
-    run = train(mlp(), digits, "cross_entropy", lr=0.1, epochs=9, batch_size=50, callbacks=[stop])
+    run = fit(mlp(), digits, "cross_entropy", lr=0.1, epochs=9, batch_size=50, callbacks=[stop])
     assert (run.outcome, run.updates, run.reason) == ("stopped", 3, "enough")
 
 
@@ -145,7 +145,7 @@ def test_a_key_press_is_an_outcome(digits):
         if event.kind == "step" and event.step == 2:
             raise KeyboardInterrupt
 
-    run = train(mlp(), digits, "cross_entropy", lr=0.1, epochs=9, batch_size=50, callbacks=[press])
+    run = fit(mlp(), digits, "cross_entropy", lr=0.1, epochs=9, batch_size=50, callbacks=[press])
     assert (run.outcome, run.updates) == ("interrupted", 2)
     assert run.events[-1].outcome == "interrupted"
 
@@ -166,9 +166,9 @@ def test_random_state_and_modes_come_back(digits, fail):
     before, modes = global_states(), [m.training for m in model.modules()]
     if fail:
         with pytest.raises(RuntimeError, match="from the user"):
-            train(model, digits, "cross_entropy", lr=0.1, steps=5, callbacks=[callback])
+            fit(model, digits, "cross_entropy", lr=0.1, steps=5, callbacks=[callback])
     else:
-        train(model, digits, "cross_entropy", lr=0.1, steps=5)
+        fit(model, digits, "cross_entropy", lr=0.1, steps=5)
     assert global_states() == before
     assert [m.training for m in model.modules()] == modes
     assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
@@ -179,7 +179,7 @@ def test_the_result_depends_on_the_seed_and_not_on_the_global_state(digits):
         torch.manual_seed(noise)
         model = mlp(dropout=0.5)
         torch.rand(noise)
-        train(model, digits, "cross_entropy", lr=0.1, steps=5, batch_size=40, seed=seed)
+        fit(model, digits, "cross_entropy", lr=0.1, steps=5, batch_size=40, seed=seed)
         return model
 
     assert same_weights(final(1, 3), final(1, 4))
@@ -188,14 +188,14 @@ def test_the_result_depends_on_the_seed_and_not_on_the_global_state(digits):
 
 def test_the_model_trains_in_train_mode_though_given_in_evaluation_mode(digits):
     model = mlp().eval()
-    train(model, digits, "cross_entropy", lr=0.1, steps=3)
+    fit(model, digits, "cross_entropy", lr=0.1, steps=3)
     assert int(model[2].num_batches_tracked) == 3
 
 
 def test_augmentation_is_used_and_can_be_repeated(digits):
     def final(augment):
         model = mlp()
-        train(model, digits, "cross_entropy", lr=0.1, steps=4, augment=augment)
+        fit(model, digits, "cross_entropy", lr=0.1, steps=4, augment=augment)
         return model
 
     assert same_weights(final(FlipAndCrop(padding=1)), final(FlipAndCrop(padding=1)))
@@ -204,21 +204,21 @@ def test_augmentation_is_used_and_can_be_repeated(digits):
 
 def test_the_batches_of_a_data_set_are_drawn_anew_every_epoch(digits):
     one, other = mlp(), mlp()
-    train(one, digits, "cross_entropy", lr=0.1, epochs=3, batch_size=64, seed=0)
-    train(other, digits.batches(64), "cross_entropy", lr=0.1, epochs=3)
+    fit(one, digits, "cross_entropy", lr=0.1, epochs=3, batch_size=64, seed=0)
+    fit(other, digits.batches(64), "cross_entropy", lr=0.1, epochs=3)
     assert same_weights(one, other)
 
 
 def test_a_float32_data_set_fits_a_float64_model_and_the_other_way_round(digits):
-    assert train(mlp(), "digits", "cross_entropy", lr=0.1, steps=1).updates == 1
-    assert train(mlp().float(), digits, "cross_entropy", lr=0.1, steps=1).updates == 1
+    assert fit(mlp(), "digits", "cross_entropy", lr=0.1, steps=1).updates == 1
+    assert fit(mlp().float(), digits, "cross_entropy", lr=0.1, steps=1).updates == 1
 
 
 def test_gradients_are_cleared_and_frozen_layers_untouched(digits):
     model = mlp()
     model[1].requires_grad_(False)
     kept = model[1].weight.clone()
-    train(model, digits, "cross_entropy", lr=0.1, steps=3, weight_decay=0.1)
+    fit(model, digits, "cross_entropy", lr=0.1, steps=3, weight_decay=0.1)
     assert torch.equal(model[1].weight, kept)
     assert all(p.grad is None for p in model.parameters())
 
@@ -231,14 +231,14 @@ def test_a_loss_function_of_model_and_batch_takes_any_batch():
     def loss_fn(m, b):
         return (m(b["a"], b["b"]) - b["y"]).square().mean()
 
-    run = train(model, [batch], loss_fn=loss_fn, lr=0.05, steps=200)
+    run = fit(model, [batch], loss_fn=loss_fn, lr=0.05, steps=200)
     assert run.final_loss < 0.5 * run.initial_loss
 
 
 def test_several_inputs_in_a_pair():
     torch.manual_seed(0)
     data = ((torch.randn(20, 3), torch.randn(20, 4)), torch.randn(20, 1))
-    run = train(nn.Bilinear(3, 4, 1), data, nn.MSELoss(), lr=0.05, steps=100, batch_size=7)
+    run = fit(nn.Bilinear(3, 4, 1), data, nn.MSELoss(), lr=0.05, steps=100, batch_size=7)
     assert run.final_loss < run.initial_loss
 
 
@@ -258,7 +258,7 @@ def test_a_refresher_steps_before_every_update(digits):
             self.calls = state["calls"]
 
     losses, counter = [], Counter()
-    train(
+    fit(
         mlp(),
         digits,
         "cross_entropy",
@@ -276,7 +276,7 @@ def test_population_norm_is_refreshed_during_training(digits):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Flatten(), nn.Linear(64, 20), PopulationNorm(20), nn.Linear(20, 10))
     refresher = PopulationRefresher(model, digits.images, num_samples=None, every=2)
-    run = train(
+    run = fit(
         model, digits, "cross_entropy", lr=0.1, steps=20, batch_size=100, refreshers=[refresher]
     )
     assert run.final_loss < 0.5 * run.initial_loss
@@ -284,7 +284,7 @@ def test_population_norm_is_refreshed_during_training(digits):
 
 
 def test_the_record(digits):
-    run = train(mlp(), digits, "cross_entropy", lr=0.1, momentum=0.9, steps=3)
+    run = fit(mlp(), digits, "cross_entropy", lr=0.1, momentum=0.9, steps=3)
     assert TrainingRun.from_json(run.to_json()) == run
     frame = run.to_frame()
     assert list(frame.columns) == ["loss", "lr"]
@@ -349,7 +349,7 @@ def test_bad_input(arguments, options, text, tmp_path):
     model = mlp()
     before, modes = global_states(), [m.training for m in model.modules()]
     with pytest.raises(InputError, match=text):
-        train(
+        fit(
             model,
             *arguments,
             **{"lr": 0.1, "steps": 5, "checkpoint": tmp_path / "c.pt", **options},
@@ -363,17 +363,17 @@ def test_a_refused_single_sample_leaves_the_statistics_alone():
     model = mlp()
     kept = {name: value.clone() for name, value in model.state_dict().items()}
     with pytest.raises(InputError, match="one sample"):
-        train(model, PAIR, "cross_entropy", lr=0.1, steps=3, batch_size=4)
+        fit(model, PAIR, "cross_entropy", lr=0.1, steps=3, batch_size=4)
     assert all(torch.equal(value, kept[name]) for name, value in model.state_dict().items())
 
 
 def test_one_image_with_many_positions_is_no_single_sample():
     data = DataSet(torch.randn(5, 1, 6, 6), torch.arange(5) % 2)
     model = nn.Sequential(nn.Conv2d(1, 3, 3), nn.BatchNorm2d(3), nn.Flatten(), nn.Linear(48, 2))
-    assert train(model, data, "cross_entropy", lr=0.1, epochs=1, batch_size=2).updates == 3
+    assert fit(model, data, "cross_entropy", lr=0.1, epochs=1, batch_size=2).updates == 3
 
 
 def test_a_used_up_generator_is_explained(digits):
     generator = (batch for batch in list(digits.batches(150)))
     with pytest.raises(InputError, match="epoch 1: it is empty, or was already used up"):
-        train(mlp(), generator, "cross_entropy", lr=0.1, steps=5)
+        fit(mlp(), generator, "cross_entropy", lr=0.1, steps=5)

@@ -1,0 +1,41 @@
+"""The README is true: its Python runs, and says the numbers that the comments promise."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+README = Path(__file__).parent.parent / "README.md"
+
+
+def python_blocks():
+    return re.findall(r"```python\n(.*?)```", README.read_text(), flags=re.DOTALL)
+
+
+def test_readme_code_runs_and_prints_what_it_says(capsys):
+    scope = {}
+    blocks = python_blocks()
+    assert len(blocks) >= 2
+    for block in blocks:
+        exec(compile(block, str(README), "exec"), scope)
+    printed = iter(capsys.readouterr().out.splitlines())
+    promised = re.findall(r"print\(.*\)\s+# ([\d.]+)", blocks[0])
+    assert len(promised) == 4
+    for value in promised:
+        assert float(next(printed)) == pytest.approx(float(value), rel=1e-3)
+
+
+def test_readme_names_exist():
+    import normscope as ns
+
+    for name in set(re.findall(r"`ns\.(\w+)`", README.read_text())):
+        assert hasattr(ns, name), name
+
+
+def test_links_of_the_readme_exist():
+    for target in re.findall(r"\]\((?!http)([^)#]+)\)", README.read_text()):
+        assert (README.parent / target).exists(), target
+    for path in re.findall(
+        r"`((?:docs|benchmarks)/[^`*]+|[A-Z]+\.(?:md|cff))`", README.read_text()
+    ):
+        assert (README.parent / path).exists(), path
