@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+from collections import deque
 
 import numpy as np
 import pytest
@@ -26,6 +27,9 @@ def fingerprint(model, *data):
         repr(random.getstate()),
         torch.is_grad_enabled(),
         torch.backends.mkldnn.enabled,
+        torch.backends.cudnn.enabled,
+        id(torch.utils.checkpoint.CheckpointFunction),
+        id(torch.utils.checkpoint._checkpoint_without_reentrant_generator),
         torch.backends.mha.get_fastpath_enabled(),
         torch.backends.cuda.flash_sdp_enabled(),
         torch.backends.cuda.math_sdp_enabled(),
@@ -185,12 +189,16 @@ def test_a_stateful_layer_is_put_back():
             super().__init__()
             self.body = torch.nn.Linear(3, 2)
             self.calls, self.seen, self.sum = 0, [], torch.zeros(())
+            self.recent, self.nested = deque(maxlen=3), {"past": [], "pair": (torch.zeros(2), 1)}
             self.generator = torch.Generator().manual_seed(3)
 
         def forward(self, x):
             self.calls += 1
             self.seen.append(self.calls)
             self.sum += 1
+            self.recent.append(self.calls)
+            self.nested["past"].append(x)
+            self.nested["pair"][0].add_(1)
             self.extra = x
             return self.body(x)
 
@@ -198,4 +206,6 @@ def test_a_stateful_layer_is_put_back():
     risk = ns.Risk(model, torch.randn(4, 3), loss="mse", statistics="batch")
     ns.fisher(risk) @ torch.ones(8)
     assert (model.calls, model.seen, float(model.sum)) == (0, [], 0.0)
+    assert list(model.recent) == model.nested["past"] == []
+    assert not model.nested["pair"][0].any()
     assert not hasattr(model, "extra")

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
-from torch.utils.checkpoint import checkpoint
 
 from normscope.errors import MeasurementError
 from normscope.measure import _statistics as statistics
@@ -19,9 +18,9 @@ from normscope.measure._batches import Batch, call_arguments, float_leaves
 from normscope.measure._fused import fuse_batch_norms
 from normscope.measure._loss import flat
 from normscope.measure._parameters import ParameterSet, computed_dtype
-from normscope.measure._session import patch_forward, reseed, session
+from normscope.measure._session import generator_states, patch_forward, reseed, session
 
-__all__ = ["ModelFunction", "recomputed"]
+__all__ = ["ModelFunction"]
 
 Wrapper = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -142,6 +141,13 @@ class ModelFunction:
         """Whether known layers tie the samples of a batch together."""
         return self._statistics == "batch" and bool(statistics.coupling_layers(self._model))
 
+    def draws(self, batch: Batch) -> bool:
+        """Whether a pass over ``batch`` takes random numbers, as dropout does."""
+        with self.open(), torch.no_grad():
+            before = generator_states(self.device)
+            self(self.values, batch)  # which begins by going back to the same state
+            return generator_states(self.device) != before
+
     def first_nonfinite(self, batch: Batch) -> str | None:
         """Name and type of the first layer whose output is not finite, or None."""
         found: list[str] = []
@@ -193,16 +199,6 @@ def _watch(label: str, found: list[str]) -> Wrapper:
         return watched
 
     return make
-
-
-def recomputed(forward: Callable[..., Any]) -> Callable[..., Any]:
-    """Keep only the inputs; run ``forward`` again in the backward pass."""
-
-    @functools.wraps(forward)
-    def run(*args: Any, **kwargs: Any) -> Any:
-        return checkpoint(forward, *args, use_reentrant=False, **kwargs)
-
-    return run
 
 
 def _blocks(module: nn.Module) -> list[nn.Module]:

@@ -11,7 +11,8 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from normscope.measure._batches import Batch
-from normscope.measure._functional import ModelFunction, recomputed
+from normscope.measure._checkpoints import recomputed
+from normscope.measure._functional import ModelFunction
 from normscope.measure._loss import flat
 from normscope.measure._tape import Tape, UntapedError, directional, record
 

@@ -140,8 +140,10 @@ def _separable(function: ModelFunction, batch: Batch, loss: Loss, chunk: int) ->
     if function.coupled or batch.size < 2 * half:
         return False
     try:
-        return _parts_agree(function, batch.part(0, 2 * half), half) and _loss_is_sum(
-            function, batch, loss, chunk
+        return (
+            not function.draws(batch.part(0, 1))  # a mask belongs to a place in the batch
+            and _parts_agree(function, batch.part(0, 2 * half), half)
+            and _loss_is_sum(function, batch, loss, chunk)
         )
     except (RuntimeError, ValueError, IndexError):  # a part alone is no valid input
         return False

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import random
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -19,7 +20,10 @@ from torch import Tensor, nn
 from torch.nn.utils.weight_norm import WeightNorm
 from torch.overrides import TorchFunctionMode
 
+from normscope.measure._checkpoints import own_checkpoints
+
 __all__ = [
+    "generator_states",
     "original_module",
     "patch_forward",
     "product",
@@ -28,7 +32,8 @@ __all__ = [
     "session",
 ]
 
-_CONTAINERS = (dict, list, set)
+_CONTAINERS = (dict, list, set, deque)
+_HELD = (*_CONTAINERS, tuple, Tensor, torch.Generator)
 
 
 def original_module(model: nn.Module) -> nn.Module:
@@ -47,14 +52,16 @@ def session(model: nn.Module, *, seed: int, device: torch.device) -> Iterator[No
     """A span in which ``model`` may be changed and run; everything is put back at its end.
 
     Attention takes its mathematical path (the fused one has no second derivative), recurrent
-    layers leave the fused CPU kernel (which has no forward-mode derivative), compiled parts run
-    as written, and the random generators restart from ``seed``.
+    layers leave the fused kernels (without forward-mode derivative on the CPU, without second
+    derivative in cuDNN), compiled and checkpointed parts run as written, and the random
+    generators restart from ``seed``.
     """
     with contextlib.ExitStack() as stack:
         stack.enter_context(_restored(model))
         stack.enter_context(random_state(device))
         stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.autocast(device.type, enabled=False))
+        stack.enter_context(own_checkpoints(active=False))
         stack.enter_context(_differentiable_kernels(model))
         reseed(seed, device)
         yield
@@ -81,6 +88,15 @@ def reseed(seed: int, device: torch.device) -> None:
     random.seed(seed)
 
 
+def generator_states(device: torch.device) -> list[Any]:
+    """Where the generators of `reseed` stand, in a form that can be compared."""
+    torch_states = [torch.default_generator.get_state()]
+    if device.type != "cpu":
+        torch_states.append(getattr(torch, device.type).get_rng_state(device))
+    numpy_state = [str(part) for part in np.random.get_state()]  # noqa: NPY002
+    return [*(state.tolist() for state in torch_states), numpy_state, random.getstate()]
+
+
 def patch_forward(
     module: nn.Module, make: Callable[[Callable[..., Any]], Callable[..., Any]]
 ) -> None:
@@ -99,26 +115,21 @@ def _restored(model: nn.Module) -> Iterator[None]:
 
 
 class _ModuleState:
-    """What one module holds: attributes, the contents of its containers, loose tensors."""
+    """What one module holds: attributes, containers of any depth, loose tensors, generators."""
 
     def __init__(self, module: nn.Module) -> None:
         self._module = module
         self._attributes = dict(module.__dict__)
-        self._contents = {
-            name: value.copy()
-            for name, value in self._attributes.items()
-            if isinstance(value, _CONTAINERS)
-        }
-        # Registered tensors are swapped for copies before a run; loose ones are not.
+        held: dict[int, Any] = {}
+        for name, value in self._attributes.items():
+            # Registered tensors are swapped for copies before a run; loose ones are not.
+            _collect(value, held, deep=name not in ("_parameters", "_buffers", "_modules"))
+        self._contents = [(v, v.copy()) for v in held.values() if isinstance(v, _CONTAINERS)]
         self._tensors = [
-            (value, value._version, value.detach().clone())
-            for value in self._attributes.values()
-            if isinstance(value, Tensor)
+            (v, v._version, v.detach().clone()) for v in held.values() if isinstance(v, Tensor)
         ]
         self._generators = [
-            (value, value.get_state())
-            for value in self._attributes.values()
-            if isinstance(value, torch.Generator)
+            (v, v.get_state()) for v in held.values() if isinstance(v, torch.Generator)
         ]
 
     def restore(self) -> None:
@@ -126,8 +137,8 @@ class _ModuleState:
         for name in [name for name in live if name not in self._attributes]:
             del live[name]
         live.update(self._attributes)
-        for name, content in self._contents.items():
-            _refill(live[name], content)
+        for container, content in self._contents:
+            _refill(container, content)
         for tensor, version, copy in self._tensors:
             if tensor._version != version:
                 with torch.no_grad():
@@ -136,13 +147,23 @@ class _ModuleState:
             generator.set_state(state)
 
 
+def _collect(value: Any, found: dict[int, Any], *, deep: bool = True) -> None:
+    """Add ``value`` and, if ``deep``, what its containers hold, by identity."""
+    if id(value) in found or not isinstance(value, _HELD) or isinstance(value, nn.Parameter):
+        return
+    found[id(value)] = value
+    if deep and isinstance(value, (*_CONTAINERS, tuple)):
+        for inner in value.values() if isinstance(value, dict) else value:
+            _collect(inner, found)
+
+
 def _refill(container: Any, content: Any) -> None:
     """Put ``content`` back into the same object: hook handles refer to it by identity."""
-    if isinstance(container, list):
-        container[:] = content
-    else:
-        container.clear()
+    container.clear()
+    if isinstance(container, dict | set):
         container.update(content)
+    else:
+        container.extend(content)
 
 
 @contextlib.contextmanager
@@ -171,6 +192,8 @@ def _differentiable_kernels(model: nn.Module) -> Iterator[None]:
         if any(isinstance(m, nn.RNNBase) for m in modules):
             set_flags: Callable[..., Any] = torch.backends.mkldnn.set_flags
             stack.callback(set_flags, _enabled=set_flags(_enabled=False)[0])
+            stack.callback(setattr, torch.backends.cudnn, "enabled", torch.backends.cudnn.enabled)
+            torch.backends.cudnn.enabled = False
         if any(_weight_normed(m) for m in modules):
             stack.enter_context(_ExplicitWeightNorm())
         if any(_compiled(m) for m in modules):

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from normscope.errors import InputError, MeasurementError
 from normscope.measure._batches import Batch, materialized
-from normscope.measure._functional import ModelFunction, recomputed
+from normscope.measure._checkpoints import recomputed
+from normscope.measure._functional import ModelFunction
 from normscope.measure._loss import Loss, LossItself, flat
 from normscope.measure._losses import as_loss
 from normscope.measure._memory import budget_bytes
@@ -24,7 +25,7 @@ from normscope.measure._sharding import Sharing, joined
 from normscope.measure._statistics import STATISTICS, check_statistics
 from normscope.seeds import checked_seed
 
-__all__ = ["Risk"]
+__all__ = ["Risk", "checked_risk"]
 
 LossLike = str | nn.Module | Callable[[Any, Any], Tensor]
 
@@ -43,8 +44,8 @@ class Risk:
     and the global random generators too.
 
     Args:
-        model: any module; a compiled or data-parallel one is measured without its wrapper.
-            Half precision is computed in float32.
+        model: any module; a compiled or data-parallel one is measured without its wrapper, and
+            gradient checkpointing of its own is off. Half precision is computed in float32.
         inputs: what the model takes: a tensor, a tuple (several arguments), a dict (keywords).
         targets: what the loss compares with; None is enough for the Jacobian and the true Fisher
             matrix of the named losses.
@@ -300,6 +301,16 @@ class Risk:
         targets = function.targets(batch)
         self.loss.check(outputs, targets)
         return self.loss.value(outputs, targets)
+
+
+def checked_risk(risk: Any, what: str) -> Risk:
+    """``risk`` if it is one, otherwise an error that says how to make it."""
+    if not isinstance(risk, Risk):
+        raise InputError(
+            f"{what} takes a Risk: a model with its data, loss and statistics. Got a "
+            f"{type(risk).__name__}. Write Risk(model, inputs, targets, loss=..., statistics=...)."
+        )
+    return risk
 
 
 def _check_model(model: nn.Module) -> None:

@@ -8,11 +8,13 @@ import weakref
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 import normscope as ns
 from cases import BY_NAME, mlp, scrambled_dropout
 from normscope.measure import _linearization, _plan
 from normscope.measure._memory import budget_bytes, readable_bytes
+from normscope.measure._plan import Piece
 
 
 def close(a, b, tolerance=1e-10):
@@ -24,7 +26,68 @@ def risk_of(case, model=None, **options):
     return ns.Risk(model or case.build(), case.inputs, case.targets, **{**settings, **options})
 
 
+class OwnCheckpoints(nn.Module):
+    """A model that saves memory by itself, as large language models do."""
+
+    def __init__(self, reentrant):
+        super().__init__()
+        self.block = nn.Sequential(
+            nn.Linear(3, 5), nn.BatchNorm1d(5), nn.Tanh(), nn.Dropout(0.3), nn.Linear(5, 4)
+        )
+        self.head = nn.Linear(4, 2)
+        self.reentrant = reentrant
+
+    def forward(self, x):
+        if self.reentrant is None:
+            return self.head(self.block(x))
+        return self.head(checkpoint(self.block, x, use_reentrant=self.reentrant))
+
+
+class TestCheckpointedModels:
+    @pytest.mark.parametrize("reentrant", [True, False])
+    @pytest.mark.parametrize("statistics", ["batch", "running", "frozen"])
+    def test_the_same_matrices_as_without(self, reentrant, statistics):
+        x, y = torch.randn(8, 3), torch.randint(2, (8,))
+        plain, checkpointed = OwnCheckpoints(None), OwnCheckpoints(reentrant)
+        checkpointed.load_state_dict(plain.state_dict())
+        for model in (plain, checkpointed):
+            model.eval()  # not the mode that is measured: a second run would show it
+        options = {"loss": "cross_entropy", "statistics": statistics}
+        a, b = (ns.Risk(m, x, y, **options) for m in (checkpointed, plain))
+        for operator in (ns.jacobian, ns.fisher, ns.hessian):
+            assert close(operator(a).to_dense(), operator(b).to_dense())
+        assert close(a.gradient(), b.gradient())
+
+    def test_inside_blocks_that_the_measurement_recomputes(self, monkeypatch):
+        monkeypatch.setattr(_plan, "_fitted", lambda f, b, *_: [Piece(b, 1.0, checkpointed=True)])
+        monkeypatch.setattr(_plan, "KEPT", 1e30)
+        x, y = torch.randn(8, 3), torch.randint(2, (8,))
+        model = nn.Sequential(OwnCheckpoints(False), nn.Tanh(), nn.Linear(2, 2))
+        risk = ns.Risk(model, x, y, loss="cross_entropy", statistics="batch")
+        calls = []
+        model[0].block.register_forward_hook(lambda *_: calls.append(1))
+        vector = torch.ones(risk.num_parameters)
+        product, count = ns.hessian(risk) @ vector, len(calls)
+        model[0].reentrant = None
+        assert torch.equal(product, ns.hessian(risk) @ vector)
+        assert len(calls) == 2 * count  # the block is recomputed by the measurement alone
+        assert count > 1
+        monkeypatch.undo()
+        assert close(product, ns.hessian(risk) @ vector)
+
+
 class TestRandomness:
+    def test_rare_dropout_is_not_cut(self):
+        model = nn.Sequential(nn.Linear(3, 4), nn.Dropout(1e-6), nn.Linear(4, 2))
+        x = torch.randn(64, 3)
+        risk = ns.Risk(model, x, loss="mse", statistics="batch")
+        function = risk.function()
+        assert function.draws(risk.batches[0])
+        assert not _plan._separable(function, risk.batches[0], risk.loss, 16)
+        quiet = ns.Risk(model, x, loss="mse", statistics="running")
+        assert not quiet.function().draws(quiet.batches[0])
+        assert _plan._separable(quiet.function(), quiet.batches[0], quiet.loss, 16)
+
     def test_dropout_has_one_mask_per_seed(self):
         model, x = scrambled_dropout(), torch.randn(5, 3)
         make = lambda seed: ns.Risk(model, x, loss="mse", statistics="batch", seed=seed)  # noqa: E731

@@ -8,14 +8,15 @@ import torch
 from torch import Tensor
 
 from normscope.errors import MeasurementError
-from normscope.measure._functional import ModelFunction, recomputed
+from normscope.measure._checkpoints import recomputed
+from normscope.measure._functional import ModelFunction
 from normscope.measure._linearization import Groups
 from normscope.measure._plan import Piece
 from normscope.measure._session import product
 from normscope.measure.operators.base import LinearOperator
 from normscope.measure.operators.blocks import sub_parameters, summed
 from normscope.measure.operators.jacobian import described
-from normscope.measure.risk import Risk
+from normscope.measure.risk import Risk, checked_risk
 
 __all__ = ["HessianOperator", "hessian"]
 
@@ -42,7 +43,7 @@ def hessian(risk: Risk, *, layers: str | Sequence[str] | None = None) -> Hessian
         tensor([[0.5000, 0.0000],
                 [0.0000, 0.5000]])
     """
-    operator = HessianOperator(risk, risk.function())
+    operator = HessianOperator(risk, checked_risk(risk, "hessian").function())
     return operator if layers is None else operator.block(layers)
 
 

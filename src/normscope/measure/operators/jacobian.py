@@ -13,7 +13,7 @@ from normscope.measure._linearization import Linearization
 from normscope.measure._session import product
 from normscope.measure.operators.base import LinearOperator
 from normscope.measure.operators.blocks import sub_parameters, summed
-from normscope.measure.risk import Risk
+from normscope.measure.risk import Risk, checked_risk
 
 __all__ = ["JacobianOperator", "jacobian"]
 
@@ -35,7 +35,7 @@ def jacobian(risk: Risk, *, layers: str | Sequence[str] | None = None) -> Jacobi
         >>> jacobian(risk).to_dense()
         tensor([[1., 2.]])
     """
-    operator = JacobianOperator(risk, risk.function())
+    operator = JacobianOperator(risk, checked_risk(risk, "jacobian").function())
     return operator if layers is None else operator.block(layers)
 
 
@@ -92,7 +92,7 @@ class JacobianOperator(LinearOperator):
 
 def require_outputs(risk: Risk, what: str) -> None:
     """Refuse a risk that was made from a loss alone."""
-    if not risk.has_outputs:
+    if not checked_risk(risk, what).has_outputs:
         raise InputError(
             f"{what} needs the outputs of the model, and Risk.from_loss_fn hides them inside "
             "loss_fn. Use Risk or Risk.from_batches with loss=..., or ask for hessian(risk)."
