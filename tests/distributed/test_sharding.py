@@ -107,7 +107,7 @@ def test_two_processes_equal_one(tmp_path):
 @pytest.mark.distributed
 def test_processes_with_different_models_are_refused(tmp_path):
     for answer in run_two(tmp_path, "different model"):
-        assert "differ in the values of the parameters" in answer["error"]
+        assert "differ in the values of the model" in answer["error"]
 
 
 def test_sharing_without_a_process_group_is_explained():

@@ -179,6 +179,26 @@ def test_leading_directions_shares_against_dense_eigenvectors():
     assert found.shares[0] > 0.8  # ReLU networks are not centred
 
 
+def test_shares_in_a_span_that_is_smaller_than_the_outputs():
+    torch.manual_seed(9)
+    x = torch.randn(10, 3)
+    centred = nn.Linear(3, 2, bias=False)  # its mean gradients are zero: nothing lies in them
+    risk = ns.Risk(centred, x - x.mean(0), loss="mse", statistics="batch")
+    assert leading_directions(risk).shares.tolist() == [0.0, 0.0]
+    doubled = nn.Sequential(nn.Linear(3, 1, bias=False), nn.Upsample(scale_factor=2.0))
+    model = nn.Sequential(nn.Unflatten(1, (1, 3)), doubled, nn.Flatten())  # two equal outputs
+    found = leading_directions(ns.Risk(model, x, loss="mse", statistics="batch"), tol=1e-10)
+    mean = x.mean(0) / x.mean(0).norm()
+    vectors = torch.linalg.eigh(x.T @ x)[1].flip(1)[:, :2]
+    np.testing.assert_allclose(found.shares, (vectors.T @ mean).square().numpy(), atol=1e-6)
+
+
+def test_leading_directions_need_the_scale_of_the_papers():
+    risk = ns.Risk(nn.Linear(3, 5), torch.randn(6, 3), loss=nn.MSELoss(), statistics="batch")
+    with pytest.raises(InputError, match=r"needs loss='mse'.*2/C times"):
+        leading_directions(risk)
+
+
 def test_spectral_bounds_hold_and_are_exact_on_small_operators():
     torch.manual_seed(7)
     risk = ns.Risk(nn.Linear(3, 2), torch.randn(9, 3), loss="mse", statistics="batch")

@@ -57,6 +57,11 @@ def materialized(pairs: Iterable[Any], *, split: bool) -> list[Batch]:
     Tensors are copied, so that neither a loader that reuses its memory nor an in-place layer can
     change what is measured.
     """
+    if isinstance(pairs, Tensor) or not isinstance(pairs, Iterable):
+        raise InputError(
+            "batches must be a DataLoader or a list, one (inputs, targets) per batch. Got a "
+            f"{type(pairs).__name__}; for one batch write Risk(model, inputs, targets, ...)."
+        )
     batches = []
     for index, item in enumerate(pairs):
         inputs, targets = _inputs_and_targets(item) if split else (item, None)

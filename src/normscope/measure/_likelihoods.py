@@ -27,6 +27,7 @@ class SquaredLoss(Loss):
         self.description = description
         self._reduction = reduction
         self.summed = reduction == "sum"
+        self.is_half_mean = reduction == "half"  # the papers' scale: F = J^T J / T
 
     def _curvature_scale(self, outputs: Any) -> float:
         """The loss is this number times 1/2 |outputs - targets|^2."""

@@ -53,13 +53,13 @@ def _module_loss(module: nn.Module) -> Loss:
             "Use reduction='mean' or 'sum'."
         )
     text = f"{shown_module(module)}, its own scale"
-    plain = not any(getattr(module, name, None) is not None for name in ("weight", "pos_weight"))
+    weighted = any(getattr(module, name, None) is not None for name in ("weight", "pos_weight"))
+    plain = not weighted and getattr(module, "ignore_index", -1) < 0  # a label that may occur
     if type(module) is nn.MSELoss:
         factor = "2/C times 'mse'" if reduction == "mean" else "2T times 'mse'"
         return SquaredLoss(f"{text} ({factor})", reduction)
     if type(module) is nn.CrossEntropyLoss and plain and module.label_smoothing == 0:
-        ignoring = module.ignore_index >= 0
-        return CallableLoss(module, text) if ignoring else CrossEntropy(text, reduction)
+        return CrossEntropy(text, reduction)
     if type(module) is nn.NLLLoss and plain:
         return LogProbabilityLoss(module)
     if type(module) is nn.BCEWithLogitsLoss and plain:

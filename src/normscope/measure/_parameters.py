@@ -5,8 +5,9 @@ from __future__ import annotations
 import fnmatch
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -152,7 +153,7 @@ def select_parameters(model: nn.Module, selection: Selection) -> ParameterSet:
             f"The model ({type(model).__name__}) has no trainable parameter, so there is nothing "
             "to differentiate. Set requires_grad_(True) on what should be measured."
         )
-    items = [selection] if isinstance(selection, str) else list(selection or [])
+    items = _items(selection)
     chosen: set[str] = set()
     for item in items:
         chosen |= _matches(model, item, trainable)
@@ -160,6 +161,21 @@ def select_parameters(model: nn.Module, selection: Selection) -> ParameterSet:
         raise InputError("parameters=[] selects nothing. Pass None for all trainable parameters.")
     names = [n for n in trainable if n in chosen] if items else trainable
     return _parameter_set(everything, names, _description(selection, names, len(trainable)))
+
+
+def _items(selection: Selection) -> list[str]:
+    if selection is None:
+        return []
+    several = isinstance(selection, Iterable) and not isinstance(selection, str)
+    items: list[Any] = list(selection) if several else [selection]
+    wrong = [item for item in items if not isinstance(item, str)]
+    if wrong:
+        raise InputError(
+            f"parameters takes names: None, 'weights', 'norm', '0.weight', 'layer1', '*.bias', or "
+            f"a list of such. Got a {type(wrong[0]).__name__}. Names of parameters and layers are "
+            "those of model.named_parameters() and model.named_modules()."
+        )
+    return items
 
 
 def _parameter_set(

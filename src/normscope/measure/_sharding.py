@@ -51,7 +51,7 @@ def joined(risk: Risk, group: Any = None) -> Sharing:
         "loss": risk.loss.description,
         "statistics": risk.statistics,
         "parameters": ", ".join(risk.parameters.names),
-        "values of the parameters": _fingerprint(risk),
+        "values of the model": _fingerprint(risk),
         "seed": str(risk.seed),
     }
     counts = (len(risk.batches), sum(batch.size for batch in risk.batches))
@@ -68,9 +68,10 @@ def joined(risk: Risk, group: Any = None) -> Sharing:
 
 
 def _fingerprint(risk: Risk) -> str:
-    """Sums of the parameters and of their squares in float64, to the last bit."""
-    named = dict(risk.model.named_parameters())
-    values = [named[name].detach().double() for name in risk.parameters.names]
+    """Sums of what the loss depends on, and of the squares, in float64, to the last bit."""
+    values = [p.detach().double() for p in risk.model.parameters()]
+    if risk.statistics == "running":  # otherwise each process has its own, as in training
+        values += [b.detach().double() for b in risk.model.buffers()]
     return " ".join(float(v.sum()).hex() + float(v.square().sum()).hex() for v in values)
 
 

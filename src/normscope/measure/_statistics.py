@@ -16,7 +16,6 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from normscope.errors import InputError
 from normscope.measure._session import patch_forward
-from normscope.registry import near_match
 
 __all__ = ["STATISTICS", "check_statistics", "coupling_layers", "freeze", "recording", "set_mode"]
 
@@ -40,8 +39,10 @@ def coupling_layers(model: nn.Module) -> dict[str, nn.Module]:
 def check_statistics(model: nn.Module, statistics: str) -> None:
     """Refuse an unknown name, and running statistics where a layer keeps none."""
     if statistics not in STATISTICS:
+        meanings = "; ".join(STATISTICS.values())
         raise InputError(
-            f"Unknown statistics {statistics!r}. {near_match(str(statistics), list(STATISTICS))}"
+            f"Unknown statistics {statistics!r}. Say what batch norm does ({meanings}); a model "
+            "without batch norm is measured in train or evaluation mode."
         )
     for name, layer in coupling_layers(model).items():
         if statistics == "running" and getattr(layer, "running_mean", 0) is None:

@@ -31,6 +31,7 @@ from normscope.results.gram import GramSpectrum
 __all__ = ["gram_matrix", "gram_spectrum"]
 
 PAIR_BLOCK = 2e7  # entries of a block of pairs of positions
+COLUMNS = 64  # of a Gram matrix that are made at a time by products
 LIMIT = 20_000  # rows of a Gram matrix that are diagonalised without being asked twice
 
 
@@ -55,9 +56,9 @@ def gram_spectrum(
         limit: refuse Gram matrices of more rows (samples x outputs).
 
     Example:
-        >>> model = nn.Linear(2, 1, bias=False)
-        >>> risk = Risk(model, torch.eye(2), loss="mse", statistics="batch")
-        >>> gram_spectrum(risk).values
+        >>> model = nn.Linear(2, 1, bias=False).double()
+        >>> risk = Risk(model, torch.eye(2).double(), loss="mse", statistics="batch")
+        >>> gram_spectrum(risk).values.round(6)
         array([0.5, 0.5])
     """
     matrix, route, operator = _scaled_gram(risk, last_norm, layers, limit)
@@ -163,11 +164,19 @@ def _layerwise(
     rest = [name for name in wanted.names if name not in covered]
     if rest:
         inner = function.restricted(wanted.subset(rest, "the rest"))
-        rows = JacobianOperator(risk, inner)
-        eye = torch.eye(rows.shape[0], dtype=rows.dtype, device=rows.device)
-        jacobian = rows.rmatmat(eye)
-        total = jacobian.T @ jacobian if total is None else total + jacobian.T @ jacobian
+        term = _gram_by_products(JacobianOperator(risk, inner))
+        total = term if total is None else total.add_(term)
     return None if total is None else _rooted(risk, total, found)
+
+
+def _gram_by_products(jacobian: JacobianOperator) -> Tensor:
+    """J J^T some columns at a time; J itself has as many columns as there are parameters."""
+    eye = torch.eye(jacobian.shape[0], dtype=jacobian.dtype, device=jacobian.device)
+    try:
+        columns = [jacobian.matmat(jacobian.rmatmat(unit.T)) for unit in torch.split(eye, COLUMNS)]
+    finally:
+        jacobian.close()
+    return torch.cat(columns, dim=1)
 
 
 def _rooted(risk: Risk, gram: Tensor, parts: list[_BatchFactors]) -> Tensor:

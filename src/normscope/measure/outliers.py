@@ -59,15 +59,16 @@ def leading_directions(
     outputs removes.
 
     Args:
-        risk: what to measure, squared loss.
+        risk: what to measure, with ``loss="mse"``.
         k: how many eigenvalues; as many as outputs if not given.
         tol: relative error of the eigenvalues.
         seed: of the solver.
     """
-    if not isinstance(risk.loss, SquaredLoss):
+    require_outputs(risk, "leading_directions")
+    if not (isinstance(risk.loss, SquaredLoss) and risk.loss.is_half_mean):
         raise InputError(
             "leading_directions compares eigenvectors of J^T J / T with mean gradients of the "
-            f"outputs, which needs the squared loss. Got {risk.loss.description}. Make a second "
+            f"outputs, which needs loss='mse'. Got {risk.loss.description}. Make a second "
             "Risk with loss='mse' (no targets are needed)."
         )
     means = mean_gradients(risk)
@@ -84,7 +85,8 @@ def leading_directions(
     finally:
         operator.close()
     assert spectrum.vectors is not None
-    basis, _ = torch.linalg.qr(means.double().T)
+    noise = 100 * torch.finfo(means.dtype).eps * float(spectrum.values[0]) ** 0.5
+    basis = _span(means.double(), noise)
     vectors = torch.from_numpy(np.asarray(spectrum.vectors)).to(basis)
     shares = (vectors @ basis).square().sum(1)
     norms = means.double().square().sum(1)
@@ -100,6 +102,12 @@ def leading_directions(
         seed=seed,
         convention=spectrum.convention,
     )
+
+
+def _span(rows: Tensor, noise: float) -> Tensor:
+    """An orthonormal basis of the span of the rows, (n, rank), directions of rounding left out."""
+    left, sizes, _ = torch.linalg.svd(rows.T, full_matrices=False)
+    return left[:, sizes > noise]
 
 
 def spectral_bounds(

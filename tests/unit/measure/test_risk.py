@@ -164,7 +164,7 @@ class TestParameters:
 class TestBadInput:
     def test_names(self):
         refused("Unknown loss 'msee'. Did you mean 'mse'", loss="msee")
-        refused("Unknown statistics 'bach'. Did you mean 'batch'", statistics="bach")
+        refused("Unknown statistics 'bach'. Say what batch norm does", statistics="bach")
         refused("loss must be", loss=3)
         refused("must be a torch.nn.Module", model=torch.relu)
         refused("no amount of memory", memory="much")
@@ -291,6 +291,41 @@ class TestBadInput:
         model = mlp()
         model.extra = nn.Parameter(torch.zeros(2, dtype=torch.complex128))
         refused("'extra' is complex", model)
+
+    @pytest.mark.parametrize("selection", [3, [nn.Parameter(torch.zeros(1))], [None]])
+    def test_parameters_that_are_no_names(self, selection):
+        with pytest.raises(ns.NormscopeError, match="parameters takes names"):
+            risk(parameters=selection)
+
+    def test_a_word_for_the_mode_is_explained(self):
+        with pytest.raises(ns.NormscopeError, match=r"batch: train mode.*running: evaluation mode"):
+            risk(statistics="train")
+
+    @pytest.mark.parametrize("batches", [5, torch.zeros(4, 3)])
+    def test_batches_that_are_no_list(self, batches):
+        with pytest.raises(ns.NormscopeError, match="DataLoader or a list"):
+            ns.Risk.from_batches(mlp(), batches, loss="mse", statistics="batch")
+
+    @pytest.mark.parametrize(
+        "ask", [ns.jacobian, ns.fisher, ns.hessian, ns.gram_spectrum, ns.leading_directions]
+    )
+    def test_a_model_in_place_of_a_risk(self, ask):
+        with pytest.raises(ns.NormscopeError, match=r"takes a Risk.*Got a Sequential"):
+            ask(mlp())
+
+    @pytest.mark.parametrize(
+        "loss",
+        [nn.NLLLoss(weight=torch.ones(2).double()), nn.NLLLoss(ignore_index=1), nn.L1Loss()],
+        ids=["weights", "ignored", "L1"],
+    )
+    def test_a_loss_without_curvature_has_no_gauss_newton_matrix(self, loss):
+        model = nn.Sequential(nn.Linear(3, 2), nn.LogSoftmax(1))
+        targets = torch.randn(6, 2) if isinstance(loss, nn.L1Loss) else torch.arange(6) % 2
+        measured = ns.Risk(model, torch.randn(6, 3), targets, loss=loss, statistics="batch")
+        with pytest.raises(ns.NormscopeError, match="linear in the outputs"):
+            ns.fisher(measured)
+        assert ns.fisher(measured, kind="empirical").to_dense().any()
+        assert ns.hessian(measured).to_dense().any() or isinstance(loss, nn.L1Loss)
 
     def test_sampled_labels_need_a_distribution(self):
         measured = risk(mlp(), X, Y, loss=lambda f, y: (f - y).abs().pow(3).mean())

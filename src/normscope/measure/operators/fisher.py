@@ -13,13 +13,14 @@ from torch import Tensor
 from normscope.errors import InputError
 from normscope.measure._functional import ModelFunction
 from normscope.measure._linearization import Linearization
+from normscope.measure._loss import flat
 from normscope.measure._plan import Piece
 from normscope.measure._roots import OutputRoot
 from normscope.measure._session import product
 from normscope.measure.operators.base import LinearOperator
 from normscope.measure.operators.blocks import sub_parameters, summed
 from normscope.measure.operators.jacobian import described, require_outputs
-from normscope.measure.risk import Risk
+from normscope.measure.risk import Risk, checked_risk
 from normscope.registry import Registry
 from normscope.seeds import checked_seed, numpy_generator
 
@@ -61,7 +62,8 @@ def fisher(
         tensor([[0.5000, 0.0000],
                 [0.0000, 0.5000]])
     """
-    operator = FisherOperator(risk, risk.function(), kind=kind, seed=seed)
+    function = checked_risk(risk, "fisher").function()
+    operator = FisherOperator(risk, function, kind=kind, seed=seed)
     return operator if layers is None else operator.block(layers)
 
 
@@ -73,6 +75,13 @@ class _Term:
     weight: float
     root: OutputRoot | None
     curvature: Callable[[Tensor], Tensor]
+
+    @property
+    def is_curved(self) -> bool:
+        """Whether the loss has a second derivative in these outputs, along one fixed vector."""
+        outputs = flat(self.jacobian.outputs)
+        index = torch.arange(outputs.numel(), device=outputs.device, dtype=outputs.dtype)
+        return self.root is not None or bool(self.curvature(torch.cos(1 + index)[None]).any())
 
     def product(self, vectors: Tensor) -> Tensor:
         pushed = self.jacobian.push(vectors)
@@ -95,6 +104,7 @@ class FisherOperator(LinearOperator):
         self._terms = [
             _term(risk, function, piece, make, generator) for piece in risk.pieces(function)
         ]
+        _require_curvature(risk, self._terms)
         self.parameters = function.parameters
         super().__init__(
             (self.parameters.total, self.parameters.total),
@@ -239,6 +249,17 @@ def _require_targets(targets: Any, what: str) -> None:
         raise InputError(
             f"The Fisher matrix of {what} needs targets, and the risk has none. Pass targets, or "
             "use kind='true' with loss='mse' or 'cross_entropy'."
+        )
+
+
+def _require_curvature(risk: Risk, terms: list[_Term]) -> None:
+    """Refuse a loss that is linear in all outputs, such as NLLLoss with weights, or L1Loss."""
+    if risk.sharing is None and not any(term.is_curved for term in terms):
+        raise InputError(
+            f"The loss {risk.loss.description} is linear in the outputs here, so its generalised "
+            "Gauss-Newton matrix is zero, and no distribution of labels is known of it. Use "
+            "kind='empirical', or give the model's logits to loss='cross_entropy' or another loss "
+            "that is curved."
         )
 
 

@@ -135,6 +135,8 @@ def _side(
     op: LinearOperator, k: int, which: Which, vectors: bool, start: Tensor | None
 ) -> tuple[LinearOperator, str]:
     """The side to multiply: the dual knows non-zero eigenvalues only."""
+    if start is not None and not isinstance(start, Tensor):
+        raise InputError(f"start must be a torch tensor. Got a {type(start).__name__}.")
     side, name = smaller_side(op)
     needs_zeros = which == "smallest" or (vectors and k > side.shape[0])
     if name == "dual" and (needs_zeros or (start is not None and len(start) == op.shape[0])):

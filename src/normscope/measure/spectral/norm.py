@@ -90,7 +90,9 @@ def _hutchinson(products: Products, draw: Draw, budget: int) -> Sample:
 
 def _xtrace(products: Products, draw: Draw, budget: int) -> Sample:
     """Of budget / 2 leave-one-out estimates."""
-    return leave_one_out(Sketch.of(products, draw(budget // 2)), Sketch.squares)
+    return leave_one_out(
+        Sketch.of(products, draw(budget // 2)), Sketch.squares, Sketch.hidden_square
+    )
 
 
 _METHODS: Registry[Sampler] = Registry("Frobenius norm method")

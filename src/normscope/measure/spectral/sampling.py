@@ -97,9 +97,16 @@ def independent(values: Floats) -> Sample:
     return Sample(float(values.mean()), float(values.std(ddof=1)) / math.sqrt(count), count)
 
 
-def leave_one_out(sketch: Sketch, estimates: Callable[[Sketch], Floats]) -> Sample:
-    """Mean of the leave-one-out estimates of a sketch; exact if it captures all of A."""
+def leave_one_out(
+    sketch: Sketch, estimates: Callable[[Sketch], Floats], hidden: Callable[[Sketch], float]
+) -> Sample:
+    """Mean of the leave-one-out estimates of a sketch; exact if it captures all of A.
+
+    ``hidden`` is the most that a rest of the size of rounding can add, were it spread evenly.
+    """
     value = float(estimates(sketch).mean())
     if sketch.captured:
-        return Sample(value, 0.0, 0)
+        rest = hidden(sketch)
+        is_rounding = rest <= math.sqrt(sketch.eps) * abs(value)
+        return Sample(value, 0.0, 0) if is_rounding else Sample(value, rest, len(sketch.norms))
     return Sample(value, jackknife(sketch, estimates), len(sketch.norms))

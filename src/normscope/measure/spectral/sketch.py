@@ -66,6 +66,19 @@ class Sketch:
         diagonal = np.abs(np.diag(self.r))
         return bool(diagonal.min() <= 100 * self.eps * diagonal.max())
 
+    @property
+    def _rest(self) -> float:
+        """About the Frobenius norm of the part of A outside: the least new length of an image."""
+        return float(np.abs(np.diag(self.r)).min())
+
+    def hidden_trace(self) -> float:
+        """The trace of a rest of that norm, if its n eigenvalues are equal."""
+        return math.sqrt(self.n) * self._rest
+
+    def hidden_square(self) -> float:
+        """The squared Frobenius norm of that rest."""
+        return self._rest**2
+
     def without(self, j: int) -> Sketch:
         """The sketch that test vector j had never entered."""
         keep = np.arange(len(self.norms)) != j

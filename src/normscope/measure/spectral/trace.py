@@ -88,7 +88,7 @@ def _hutch_plus_plus(products: Products, draw: Draw, budget: int) -> Sample:
 
 def _xtrace(products: Products, draw: Draw, budget: int) -> Sample:
     """Of budget / 2 leave-one-out estimates."""
-    return leave_one_out(Sketch.of(products, draw(budget // 2)), Sketch.traces)
+    return leave_one_out(Sketch.of(products, draw(budget // 2)), Sketch.traces, Sketch.hidden_trace)
 
 
 _METHODS: Registry[Sampler] = Registry("trace method")
