@@ -111,7 +111,9 @@ class ModelFunction:
             statistics.freeze(self._model, batch.constants)
         inputs = pytree.tree_map(self._fresh, batch.inputs)
         reseed(self._seed, self.device)
-        return self._run(self._model, inputs)
+        # Models may differentiate inside; without leaves among the values no graph is kept.
+        with torch.enable_grad():
+            return self._run(self._model, inputs)
 
     def flat(self, values: Sequence[Tensor], batch: Batch) -> Tensor:
         """The floating-point outputs as one vector, (n,)."""

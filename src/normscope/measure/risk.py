@@ -273,7 +273,7 @@ class Risk:
                 outputs = function(function.values, piece.batch)
             function.check_finite(flat(outputs), piece.batch)
             loss = self.loss_of(function, outputs, piece.batch)
-            total += piece.batch.weight * loss.cpu().double()
+            total += piece.batch.weight * loss.detach().cpu().double()
         return float(self.reduced(total))
 
     @torch.inference_mode(False)

@@ -76,6 +76,39 @@ class TestCheckpointedModels:
         assert close(product, ns.hessian(risk) @ vector)
 
 
+class Slopes(nn.Module):
+    """A model that differentiates inside, as physics-informed networks do."""
+
+    def __init__(self, norm):
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(2, 6), norm, nn.Tanh(), nn.Linear(6, 1))
+
+    def forward(self, x):
+        x = x.requires_grad_()
+        return torch.autograd.grad(self.body(x).sum(), x, create_graph=True)[0]
+
+
+def flat_or_zero(gradient, like):
+    return (torch.zeros_like(like) if gradient is None else gradient).reshape(-1)
+
+
+@pytest.mark.parametrize("norm", [nn.LayerNorm, nn.BatchNorm1d])
+def test_a_model_that_differentiates_inside(norm):
+    model, x = Slopes(norm(6)), torch.randn(5, 2)
+    parameters, outputs = list(model.parameters()), model(x).reshape(-1)
+    rows = [torch.autograd.grad(f, parameters, retain_graph=True, allow_unused=True)
+            for f in outputs]  # fmt: skip
+    J = torch.stack([torch.cat([flat_or_zero(g, p) for g, p in zip(row, parameters, strict=True)])
+                     for row in rows])  # fmt: skip
+    risk = ns.Risk(model, x, loss="mse", statistics="batch")
+    kept = ns.fisher(risk)
+    assert close(kept.to_dense(), J.T @ J / 5)
+    kept.close()  # now every product runs the model afresh
+    assert close(kept.to_dense(), J.T @ J / 5)
+    loss = ns.Risk.from_loss_fn(model, [x], lambda m, b: m(b).square().mean(), statistics="batch")
+    assert loss.value() == pytest.approx(float(model(x).square().mean()))
+
+
 class TestRandomness:
     def test_rare_dropout_is_not_cut(self):
         model = nn.Sequential(nn.Linear(3, 4), nn.Dropout(1e-6), nn.Linear(4, 2))
