@@ -53,6 +53,11 @@ class NormSpec(Record):
             raise InputError(
                 f"Unknown norm part {unknown[0]!r}. {near_match(unknown[0], [*PARTS])}"
             )
+        if self.gamma != 1 and "scale" not in self.parts:
+            raise InputError(
+                f"gamma = {self.gamma} is the gain of the 'scale' part, which this norm does not "
+                f"have: parts are {tuple(self.parts)}. Add 'scale', or leave gamma at 1."
+            )
         if not (math.isfinite(self.eps) and self.eps >= 0):
             raise InputError(f"eps must be finite and not negative. Got {self.eps!r}.")
         object.__setattr__(self, "gamma", float(self.gamma))
