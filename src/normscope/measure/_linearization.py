@@ -73,11 +73,6 @@ class Linearization:
         """Length of the flat outputs."""
         return flat(self.outputs).numel()
 
-    @property
-    def connected(self) -> bool:
-        """Whether the outputs depend on the parameters at all (known if kept)."""
-        return self._graph is None or self._graph[1].requires_grad
-
     def push(self, vectors: Tensor) -> Tensor:
         """J v for a stack of vectors, (k, parameters) -> (k, n)."""
         first = self._push_one(vectors[0])

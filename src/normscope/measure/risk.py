@@ -224,6 +224,11 @@ class Risk:
             "seed": str(self.seed),
         }
 
+    def __repr__(self) -> str:
+        said = ("loss", "statistics", "parameters", "samples")
+        lines = [f"  {name}: {self.convention[name]}" for name in said]
+        return "\n".join([f"Risk of {type(self.model).__name__}", *lines])
+
     @torch.inference_mode(False)
     def function(self) -> ModelFunction:
         """The outputs as a function of the parameters, at the model's present point."""

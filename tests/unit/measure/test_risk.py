@@ -36,6 +36,14 @@ class TestValues:
         expected = torch.cat([p.grad.reshape(-1) for p in model.parameters()])
         assert torch.allclose(measured.gradient(), expected, rtol=1e-12)
 
+    def test_what_is_printed(self):
+        measured = risk(targets=Y)
+        assert "mean over samples" in repr(measured)
+        assert "6 in 1 batch" in repr(measured)
+        size = measured.num_parameters
+        assert f"Hessian of the loss: {size} x {size}, symmetric" in repr(ns.hessian(measured))
+        assert f"true Fisher matrix: {size} x {size}, psd" in repr(ns.fisher(measured))
+
     def test_the_convention_says_what_was_measured(self):
         convention = ns.fisher(risk(mlp(nn.BatchNorm1d(4)), parameters="weights")).convention
         assert "true Fisher" in convention["matrix"]

@@ -106,7 +106,7 @@ def test_a_model_that_differentiates_inside(norm):
     kept.close()  # now every product runs the model afresh
     assert close(kept.to_dense(), J.T @ J / 5)
     loss = ns.Risk.from_loss_fn(model, [x], lambda m, b: m(b).square().mean(), statistics="batch")
-    assert loss.value() == pytest.approx(float(model(x).square().mean()))
+    assert loss.value() == pytest.approx(model(x).square().mean().item())
 
 
 class TestRandomness:

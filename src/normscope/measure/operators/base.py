@@ -79,6 +79,11 @@ class LinearOperator(ABC):
     def __matmul__(self, other: Tensor) -> Tensor:
         return self.matvec(other) if other.ndim == 1 else self.matmat(other)
 
+    def __repr__(self) -> str:
+        name = self.convention.get("matrix", type(self).__name__)
+        tag = "psd" if self.psd else "symmetric" if self.symmetric else "general"
+        return f"<{name}: {self.shape[0]} x {self.shape[1]}, {tag}, {self.dtype}, {self.device}>"
+
     def to_dense(self, *, limit: int = DENSE_LIMIT) -> Tensor:
         """The matrix itself, (rows, columns); refused above ``limit`` rows or columns."""
         rows, columns = self.shape
