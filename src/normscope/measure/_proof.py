@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["loss_and_gradient", "prove"]
 
-PROOF_SAMPLES = 32  # randomness shows on a few samples; the whole batch would cost two gradients
+PROOF_SAMPLES = 8  # randomness shows on a few samples; the whole batch would cost two gradients
 
 
 def prove(risk: Risk) -> None:
