@@ -33,7 +33,8 @@ __all__ = [
 ]
 
 _CONTAINERS = (dict, list, set, deque)
-_HELD = (*_CONTAINERS, tuple, Tensor, torch.Generator)
+_NESTED = (*_CONTAINERS, tuple)
+_PLAIN = (str, int, float, type(None))
 
 
 def original_module(model: nn.Module) -> nn.Module:
@@ -125,12 +126,11 @@ class _ModuleState:
             # Registered tensors are swapped for copies before a run; loose ones are not.
             _collect(value, held, deep=name not in ("_parameters", "_buffers", "_modules"))
         self._contents = [(v, v.copy()) for v in held.values() if isinstance(v, _CONTAINERS)]
+        loose = [v for v in held.values() if not isinstance(v, _NESTED)]
         self._tensors = [
-            (v, v._version, v.detach().clone()) for v in held.values() if isinstance(v, Tensor)
+            (v, v._version, v.detach().clone()) for v in loose if isinstance(v, Tensor)
         ]
-        self._generators = [
-            (v, v.get_state()) for v in held.values() if isinstance(v, torch.Generator)
-        ]
+        self._generators = [(v, v.get_state()) for v in loose if isinstance(v, torch.Generator)]
 
     def restore(self) -> None:
         live = self._module.__dict__
@@ -149,12 +149,15 @@ class _ModuleState:
 
 def _collect(value: Any, found: dict[int, Any], *, deep: bool = True) -> None:
     """Add ``value`` and, if ``deep``, what its containers hold, by identity."""
-    if id(value) in found or not isinstance(value, _HELD) or isinstance(value, nn.Parameter):
+    if isinstance(value, _PLAIN) or id(value) in found:  # most of what modules hold
         return
-    found[id(value)] = value
-    if deep and isinstance(value, (*_CONTAINERS, tuple)):
-        for inner in value.values() if isinstance(value, dict) else value:
-            _collect(inner, found)
+    if isinstance(value, _NESTED):
+        found[id(value)] = value
+        if deep and value:
+            for inner in value.values() if isinstance(value, dict) else value:
+                _collect(inner, found)
+    elif isinstance(value, Tensor | torch.Generator) and not isinstance(value, nn.Parameter):
+        found[id(value)] = value
 
 
 def _refill(container: Any, content: Any) -> None:
