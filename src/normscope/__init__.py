@@ -28,6 +28,8 @@ _HOME = {
     "jacobian": "normscope.measure",
     "fisher": "normscope.measure",
     "hessian": "normscope.measure",
+    "layer_blocks": "normscope.measure",
+    "residual_term": "normscope.measure",
     "top_eigenvalues": "normscope.measure",
     "spectral_density": "normscope.measure",
     "trace": "normscope.measure",

@@ -20,7 +20,7 @@ from normscope.measure._batches import Batch, call_arguments, float_leaves
 from normscope.measure._functional import ModelFunction
 from normscope.measure._memory import readable_bytes
 from normscope.measure._output_norms import output_map
-from normscope.measure._taps import Tap, attach_taps
+from normscope.measure._taps import Names, Tap, attach_taps
 from normscope.measure.operators.blocks import sub_parameters
 from normscope.measure.operators.fisher import FisherOperator, fisher
 from normscope.measure.operators.jacobian import JacobianOperator, require_outputs
@@ -151,16 +151,14 @@ def _layerwise(
     if any(part is None for part in parts):
         return None
     found = [part for part in parts if part is not None]
-    if not _fits(found, risk.budget):
-        return None
-    covered = set.intersection(*(part.covered for part in found))
+    groups = [names for names in found[0].groups if all(names in part.groups for part in found)]
     total: Tensor | None = None
-    with progress("Gram matrix", len(covered)) as tick:
-        for name in wanted.names:
-            if name in covered:
-                term = _parameter_gram(name, found)
-                total = term if total is None else total.add_(term)
-                tick()
+    with progress("Gram matrix", len(groups)) as tick:
+        for names in groups:
+            term = _parameter_gram(names, found)
+            total = term if total is None else total.add_(term)
+            tick()
+    covered = {name for names in groups for name in names}
     rest = [name for name in wanted.names if name not in covered]
     if rest:
         inner = function.restricted(wanted.subset(rest, "the rest"))
@@ -193,23 +191,32 @@ def _gathered(risk: Risk, matrix: Tensor, parts: list[_BatchFactors]) -> Tensor:
         assert root is not None
         columns.append(part.weight**0.5 * root.gather(matrix[:, start : start + size]))
         start += size
-    return torch.cat(columns, dim=1)
+    return _joined(columns, dim=1)
+
+
+def _joined(tensors: list[Tensor], *, dim: int = 0) -> Tensor:
+    """Concatenated, without a copy where there is one."""
+    return tensors[0] if len(tensors) == 1 else torch.cat(tensors, dim=dim)
 
 
 class _BatchFactors:
-    """Per parameter what J J^T needs of one batch: factors (x, d), or gradients of each sample."""
+    """What J J^T needs of one batch, by groups of parameters: factors (x, d), or per-sample rows.
 
-    def __init__(self, outputs: Tensor, weight: float, samples: int) -> None:
+    A group is the name of one parameter, or of the weight and the bias of one layer.
+    """
+
+    def __init__(self, outputs: Tensor, weight: float, risk: Risk) -> None:
         self.outputs = outputs
         self.weight = weight
-        self._samples = samples  # over all batches: the form must be the same in each
-        self.factors: dict[str, tuple[Tensor, Tensor]] = {}  # (T, K, in), (T, C, K, out)
-        self.rows: dict[str, Tensor] = {}  # (T, C, entries)
+        self._samples = risk.num_samples  # over all batches: the form must be the same in each
+        self._budget = risk.budget
+        self.factors: dict[Names, tuple[Tensor, Tensor]] = {}  # (T, K, in), (T, C, K, out)
+        self.rows: dict[Names, Tensor] = {}  # (T, C, entries)
 
     @property
-    def covered(self) -> set[str]:
-        """Parameters whose gradients are known."""
-        return self.factors.keys() | self.rows.keys()
+    def groups(self) -> list[Names]:
+        """Groups of parameters whose gradients are known."""
+        return [*self.factors, *self.rows]
 
     @property
     def num_bytes(self) -> float:
@@ -239,7 +246,7 @@ class _BatchFactors:
                 return None
             if not taps or not leaves[0].requires_grad:
                 return None
-            made = cls(leaves[0].detach(), batch.weight, risk.num_samples)
+            made = cls(leaves[0].detach(), batch.weight, risk)
             made._fill(taps, leaves[0].reshape(batch.size, -1))
         return made
 
@@ -251,13 +258,25 @@ class _BatchFactors:
             grads = torch.autograd.grad(
                 outputs[:, k].sum(), offsets, retain_graph=k + 1 < count, allow_unused=True
             )
+            if k == 1:  # all is allocated, and hardly any of it touched
+                self._require_room()
             for tap, grad in zip(taps, grads, strict=True):
                 delta = torch.zeros_like(tap.offset) if grad is None else grad
-                for name, (x, d) in tap.factors(delta).items():
-                    if x is not None and uses[name] == 1 and self._keep_factors(x, d, count):
-                        self._slot(self.factors, name, x, d, k, count)
+                for names, (x, d) in tap.factors(delta).items():
+                    if x is not None and uses[names[0]] == 1 and self._keep_factors(x, d, count):
+                        self._slot(self.factors, names, x, d, k, count)
                     else:
-                        self._add_rows(name, x, d, k, count)
+                        self._add_rows(names, x, d, k, count)
+
+    def _require_room(self) -> None:
+        share = self._samples / len(self.outputs)
+        needed = self.num_bytes * share
+        if needed > self._budget:
+            raise MeasurementError(
+                f"The layer-wise Gram matrix needs {readable_bytes(needed)} for the slopes of all "
+                f"layers, and the budget is {readable_bytes(self._budget)}. Use fewer samples, "
+                "raise memory=..., or ask for top_eigenvalues(fisher(risk), k=...)."
+            )
 
     def _keep_factors(self, x: Tensor, d: Tensor, count: int) -> bool:
         """Whether the Hadamard product of Gram matrices over positions costs less."""
@@ -269,32 +288,32 @@ class _BatchFactors:
 
     @staticmethod
     def _slot(
-        store: dict[str, tuple[Tensor, Tensor]],
-        name: str,
+        store: dict[Names, tuple[Tensor, Tensor]],
+        names: Names,
         x: Tensor,
         d: Tensor,
         k: int,
         count: int,
     ) -> None:
-        if name not in store:
-            store[name] = (x, d.new_empty(d.shape[0], count, *d.shape[1:]))
-        store[name][1][:, k] = d
+        if names not in store:
+            store[names] = (x, d.new_empty(d.shape[0], count, *d.shape[1:]))
+        store[names][1][:, k] = d
 
-    def _add_rows(self, name: str, x: Tensor | None, d: Tensor, k: int, count: int) -> None:
+    def _add_rows(self, names: Names, x: Tensor | None, d: Tensor, k: int, count: int) -> None:
         """Sum over positions of d x^T, added to what other uses of the parameter gave."""
         row = d.sum(1) if x is None else torch.einsum("tko,tki->toi", d, x).flatten(1)
-        if name not in self.rows:
-            self.rows[name] = row.new_zeros(row.shape[0], count, row.shape[1])
-        self.rows[name][:, k] += row
+        if names not in self.rows:
+            self.rows[names] = row.new_zeros(row.shape[0], count, row.shape[1])
+        self.rows[names][:, k] += row
 
 
-def _parameter_gram(name: str, parts: list[_BatchFactors]) -> Tensor:
-    """J J^T of one parameter over all batches: rows (sample, output), batches stacked."""
-    if name in parts[0].rows:
-        rows = torch.cat([part.rows[name].flatten(0, 1) for part in parts])
+def _parameter_gram(names: Names, parts: list[_BatchFactors]) -> Tensor:
+    """J J^T of a group of parameters over all batches: rows (sample, output), batches stacked."""
+    if names in parts[0].rows:
+        rows = _joined([part.rows[names].flatten(0, 1) for part in parts])
         return rows @ rows.T
-    x = torch.cat([part.factors[name][0] for part in parts])
-    d = torch.cat([part.factors[name][1] for part in parts])
+    x = _joined([part.factors[names][0] for part in parts])
+    d = _joined([part.factors[names][1] for part in parts])
     samples, outputs, positions, width = d.shape
     slopes = d.reshape(-1, width)
     if positions == 1:
@@ -314,14 +333,3 @@ def _parameter_gram(name: str, parts: list[_BatchFactors]) -> Tensor:
             torch.einsum("tcasdb,tasb->tcsd", left, right).reshape(len(some) * outputs, -1)
         )
     return torch.cat(blocks)
-
-
-def _fits(parts: list[_BatchFactors], budget: int) -> bool:
-    needed = sum(part.num_bytes for part in parts)
-    if needed > budget:
-        raise MeasurementError(
-            f"The layer-wise Gram matrix needs {readable_bytes(needed)} for the slopes of all "
-            f"layers, and the budget is {readable_bytes(budget)}. Use fewer samples, raise "
-            "memory=..., or ask for top_eigenvalues(fisher(risk), k=...)."
-        )
-    return True
