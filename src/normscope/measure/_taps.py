@@ -7,6 +7,7 @@ of the network's outputs at the layer. Parameters need no gradient, so a backwar
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +17,11 @@ from torch.nn import functional
 
 from normscope.measure._session import patch_forward
 
-__all__ = ["Tap", "attach_taps"]
+__all__ = ["Names", "Tap", "attach_taps"]
+
+
+Names = tuple[str, ...]
+Factors = dict[Names, tuple[Tensor | None, Tensor]]
 
 
 class Tap(ABC):
@@ -27,35 +32,66 @@ class Tap(ABC):
         self.offset = offset  # the zero that was added, (samples, ...)
 
     @abstractmethod
-    def factors(self, delta: Tensor) -> dict[str, tuple[Tensor | None, Tensor]]:
-        """(x, d) per parameter: its per-sample gradient is sum over positions of d x^T.
+    def factors(self, delta: Tensor) -> Factors:
+        """(x, d) per group of parameters: the per-sample gradient is sum over positions of d x^T.
 
         x is (samples, positions, in) or None for 1, d is (samples, positions, out).
         """
 
 
-class LinearTap(Tap):
-    """Linear layers; further axes between sample and feature are positions."""
+class AffineTap(Tap):
+    """W x + b at every position; if ``joint``, b is the last column of W, and x ends in a 1."""
 
-    def __init__(self, names: dict[str, str], offset: Tensor, x: Tensor) -> None:
+    def __init__(self, names: dict[str, str], offset: Tensor, *, joint: bool) -> None:
         super().__init__(names, offset)
-        self._x = x.reshape(x.shape[0], -1, x.shape[-1])
+        self._joint = joint
+        self._inputs: Tensor | None = None
 
-    def factors(self, delta: Tensor) -> dict[str, tuple[Tensor | None, Tensor]]:
-        d = delta.reshape(delta.shape[0], -1, delta.shape[-1])
-        made: dict[str, tuple[Tensor | None, Tensor]] = {}
+    @abstractmethod
+    def _rows(self) -> Tensor:
+        """The inputs, (samples, positions, in)."""
+
+    @abstractmethod
+    def _slopes(self, delta: Tensor) -> Tensor:
+        """The slopes, (samples, positions, out)."""
+
+    def factors(self, delta: Tensor) -> Factors:
+        d = self._slopes(delta)
+        made: Factors = {}
         if "weight" in self.names:
-            made[self.names["weight"]] = (self._x, d)
-        if "bias" in self.names:
-            made[self.names["bias"]] = (None, d)
+            if self._inputs is None:
+                rows = self._rows()
+                self._inputs = functional.pad(rows, (0, 1), value=1.0) if self._joint else rows
+            made[tuple(self.names.values()) if self._joint else (self.names["weight"],)] = (
+                self._inputs,
+                d,
+            )
+        if "bias" in self.names and not self._joint:
+            made[(self.names["bias"],)] = (None, d)
         return made
 
 
-class ConvTap(Tap):
+class LinearTap(AffineTap):
+    """Linear layers; further axes between sample and feature are positions."""
+
+    def __init__(self, names: dict[str, str], offset: Tensor, x: Tensor, *, joint: bool) -> None:
+        super().__init__(names, offset, joint=joint)
+        self._x = x
+
+    def _rows(self) -> Tensor:
+        return self._x.reshape(self._x.shape[0], -1, self._x.shape[-1])
+
+    def _slopes(self, delta: Tensor) -> Tensor:
+        return delta.reshape(delta.shape[0], -1, delta.shape[-1])
+
+
+class ConvTap(AffineTap):
     """Convolutions of one group with zero padding, in one or two dimensions: patches are rows."""
 
-    def __init__(self, names: dict[str, str], offset: Tensor, x: Tensor, layer: Any) -> None:
-        super().__init__(names, offset)
+    def __init__(
+        self, names: dict[str, str], offset: Tensor, x: Tensor, layer: Any, *, joint: bool
+    ) -> None:
+        super().__init__(names, offset, joint=joint)
         kernel, stride = layer.kernel_size, layer.stride
         padding, dilation = layer.padding, layer.dilation
         if len(kernel) == 1:  # a line is an image of height one
@@ -63,21 +99,15 @@ class ConvTap(Tap):
             kernel, stride = (1, *kernel), (1, *stride)
             padding, dilation = (0, *padding), (1, *dilation)
         self._x = x
-        self._patches: Tensor | None = None
         self._window = {
             "kernel_size": kernel, "stride": stride, "padding": padding, "dilation": dilation
         }  # fmt: skip
 
-    def factors(self, delta: Tensor) -> dict[str, tuple[Tensor | None, Tensor]]:
-        d = delta.flatten(2).transpose(1, 2)
-        made: dict[str, tuple[Tensor | None, Tensor]] = {}
-        if "weight" in self.names:
-            if self._patches is None:
-                self._patches = functional.unfold(self._x, **self._window).transpose(1, 2)
-            made[self.names["weight"]] = (self._patches, d)
-        if "bias" in self.names:
-            made[self.names["bias"]] = (None, d)
-        return made
+    def _rows(self) -> Tensor:
+        return functional.unfold(self._x, **self._window).transpose(1, 2)
+
+    def _slopes(self, delta: Tensor) -> Tensor:
+        return delta.flatten(2).transpose(1, 2)
 
 
 class ScaleTap(Tap):
@@ -102,12 +132,12 @@ class ScaleTap(Tap):
             return tensor.reshape(*tensor.shape[:2], -1).transpose(1, 2)
         return tensor.reshape(tensor.shape[0], -1, self._size)
 
-    def factors(self, delta: Tensor) -> dict[str, tuple[Tensor | None, Tensor]]:
-        made: dict[str, tuple[Tensor | None, Tensor]] = {}
+    def factors(self, delta: Tensor) -> Factors:
+        made: Factors = {}
         if "weight" in self.names:
-            made[self.names["weight"]] = (None, self._rows(delta * self._unit))
+            made[(self.names["weight"],)] = (None, self._rows(delta * self._unit))
         if "bias" in self.names:
-            made[self.names["bias"]] = (None, self._rows(delta))
+            made[(self.names["bias"],)] = (None, self._rows(delta))
         return made
 
 
@@ -121,8 +151,11 @@ def attach_taps(model: nn.Module, wanted: set[str], samples: int, taps: list[Tap
         taps: filled in forward order, one entry per use.
     """
     names = {id(p): name for name, p in model.named_parameters()}
+    owners = Counter(id(p) for module in model.modules() for p in module._parameters.values())
     for module in model.modules():
-        make = _maker(module)
+        # Weight and bias go together where no other layer has one of them.
+        alone = all(owners[id(p)] == 1 for p in module._parameters.values() if p is not None)
+        make = _maker(module, alone=alone)
         if make is None:
             continue
         own = {role: names[id(p)] for role, p in module._parameters.items() if id(p) in names}
@@ -155,11 +188,15 @@ def _tapping(
     return wrap
 
 
-def _maker(module: nn.Module) -> Callable[..., Tap | None] | None:
+def _maker(module: nn.Module, *, alone: bool) -> Callable[..., Tap | None] | None:
     if isinstance(module, nn.Linear) and type(module).forward is nn.Linear.forward:
-        return lambda layer, roles, offset, x, out: LinearTap(roles, offset, x)
+        return lambda layer, roles, offset, x, out: LinearTap(
+            roles, offset, x, joint=alone and len(roles) == 2
+        )
     if type(module) in (nn.Conv1d, nn.Conv2d) and _plain_conv(module):
-        return lambda layer, roles, offset, x, out: ConvTap(roles, offset, x, layer)
+        return lambda layer, roles, offset, x, out: ConvTap(
+            roles, offset, x, layer, joint=alone and len(roles) == 2
+        )
     if isinstance(module, nn.modules.batchnorm._NormBase | nn.GroupNorm):
         return lambda *a: _scale_tap(*a, channels_first=True)
     if isinstance(module, nn.LayerNorm | nn.RMSNorm):
