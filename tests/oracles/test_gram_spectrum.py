@@ -38,6 +38,13 @@ class Tied(nn.Module):
         return torch.tanh(self.inner(x)) @ self.inner.weight
 
 
+def shared_weight():
+    """Two layers with one weight and a bias each: weight and bias cannot be taken together."""
+    net = nn.Sequential(nn.Linear(5, 5), nn.Tanh(), nn.Linear(5, 5), nn.Tanh(), nn.Linear(5, 2))
+    net[2].weight = net[0].weight
+    return net
+
+
 def conv_net():
     return nn.Sequential(
         nn.Conv2d(2, 4, 3, stride=2, padding=1),
@@ -80,6 +87,7 @@ CASES = {
     "grouped conv": (lambda: nn.Sequential(nn.Conv2d(4, 4, 3, groups=2), nn.Tanh(), nn.Flatten(),
                                            nn.Linear(36, 2)), (3, 4, 5, 5), "batch", LAYERWISE),
     "used twice": (Twice, (4, 5), "batch", LAYERWISE),
+    "shared weight": (shared_weight, (4, 5), "batch", LAYERWISE),
     "tied to a function": (Tied, (4, 4), "batch", EXACT),
     "attention": (lambda: nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True),
                   (3, 4, 8), "batch", LAYERWISE),

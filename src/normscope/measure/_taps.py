@@ -62,10 +62,8 @@ class AffineTap(Tap):
             if self._inputs is None:
                 rows = self._rows()
                 self._inputs = functional.pad(rows, (0, 1), value=1.0) if self._joint else rows
-            made[tuple(self.names.values()) if self._joint else (self.names["weight"],)] = (
-                self._inputs,
-                d,
-            )
+            group = tuple(self.names.values()) if self._joint else (self.names["weight"],)
+            made[group] = (self._inputs, d)
         if "bias" in self.names and not self._joint:
             made[(self.names["bias"],)] = (None, d)
         return made
