@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from normscope.errors import InputError
 from normscope.spec.network import LayerSpec, NetworkSpec
-from normscope.spec.norms import NormSpec, norm_spec
+from normscope.spec.norms import NormSpec, listed, norm_spec
 
 __all__ = ["cnn", "mlp", "residual_mlp"]
 
@@ -36,7 +36,7 @@ def mlp(
         >>> mlp([784, 1000, 10], norm="batch", gamma=0.5).fan_ins
         (784, 1000)
     """
-    widths = list(widths)
+    widths = listed("widths", widths)
     if len(widths) < 2:
         raise InputError(f"An MLP needs an input and an output width. Got {widths}.")
     made = norm_spec(norm, gamma)
@@ -97,10 +97,11 @@ def cnn(
             stride=stride,
             padding=padding,
         )
-        for c in channels
+        for c in listed("channels", channels)
     ]
     readout = LayerSpec(outputs, weight_variance, bias_variance)
-    return NetworkSpec(tuple(input_shape), (*hidden, readout), last_norm=last_norm, head=head)
+    shape = tuple(listed("input_shape", input_shape))
+    return NetworkSpec(shape, (*hidden, readout), last_norm=last_norm, head=head)
 
 
 def residual_mlp(
@@ -142,5 +143,5 @@ def residual_mlp(
         gamma=gamma,
     )
     return NetworkSpec(
-        plain.input_shape, plain.layers, last_norm=last_norm, branch_scale=float(branch_scale)
+        plain.input_shape, plain.layers, last_norm=last_norm, branch_scale=branch_scale
     )

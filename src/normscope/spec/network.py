@@ -10,11 +10,18 @@ from normscope.errors import InputError
 from normscope.record import Record
 from normscope.registry import near_match
 from normscope.spec.activations import activation
-from normscope.spec.norms import LAST_NORMS, NormSpec
+from normscope.spec.norms import LAST_NORMS, NormSpec, finite_number, listed, norm_spec
 
 __all__ = ["LayerSpec", "NetworkSpec"]
 
 HEADS = ("flatten", "pool")
+_COUNTS = {
+    "outputs": "it is the width of a layer, its units or channels, and signals must pass it",
+    "input_shape": "it is the size of the network's input",
+    "kernel": "it is the side of a square kernel",
+    "stride": "it is the step of a convolution",
+    "padding": "it is the border of zeros around a feature map",
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +58,7 @@ class LayerSpec(Record):
             object.__setattr__(self, name, _variance(name, getattr(self, name)))
         if self.activation is not None:
             object.__setattr__(self, "activation", activation(self.activation).name)
+        object.__setattr__(self, "norm", norm_spec(self.norm, None))
 
     @property
     def is_conv(self) -> bool:
@@ -79,9 +87,13 @@ class NetworkSpec(Record):
     branch_scale: float | None = None
 
     def __post_init__(self) -> None:
-        sides = tuple(_count("input_shape", side, least=1) for side in self.input_shape)
+        shape = listed("input_shape", self.input_shape)
+        sides = tuple(_count("input_shape", side, least=1) for side in shape)
         object.__setattr__(self, "input_shape", sides)
-        object.__setattr__(self, "layers", tuple(self.layers))
+        object.__setattr__(self, "layers", tuple(listed("layers", self.layers)))
+        strangers = [layer for layer in self.layers if not isinstance(layer, LayerSpec)]
+        if strangers:
+            raise InputError(f"layers must be LayerSpecs. Got {strangers[0]!r}. Use mlp or cnn.")
         if len(self.input_shape) not in (1, 3):
             raise InputError(
                 "input_shape must be (features,) or (channels, height, width). "
@@ -121,9 +133,13 @@ class NetworkSpec(Record):
     def _check_residual(self) -> None:
         if self.branch_scale is None:
             return
-        scale = self.branch_scale
-        if not (isinstance(scale, int | float) and math.isfinite(scale)):
-            raise InputError(f"branch_scale must be a finite number. Got {scale!r}.")
+        scale = finite_number(self.branch_scale)
+        if scale is None:
+            raise InputError(
+                f"branch_scale must be a finite number. Got {self.branch_scale!r}. It multiplies "
+                "every residual branch; 1 is the plain residual network."
+            )
+        object.__setattr__(self, "branch_scale", scale)
         widths = {layer.outputs for layer in self.layers[:-1]}
         if any(layer.is_conv for layer in self.layers) or len(widths) > 1:
             raise InputError(
@@ -164,12 +180,13 @@ class NetworkSpec(Record):
     def fan_ins(self) -> tuple[int, ...]:
         """N_(l-1), the inputs of one unit of each layer l = 1..L."""
         sizes = []
+        widths, positions = self.widths, self.positions
         for number, layer in enumerate(self.layers):
-            size = self.widths[number]
+            size = widths[number]
             if layer.kernel is not None:
                 size *= layer.kernel**2
             elif self.head == "flatten" or number == 0 or not self.layers[number - 1].is_conv:
-                size *= self.positions[number]
+                size *= positions[number]
             sizes.append(size)
         return tuple(sizes)
 
@@ -207,15 +224,18 @@ def _conv_side(side: int, layer: LayerSpec, number: int) -> int:
 def _count(name: str, value: int, *, least: int) -> int:
     whole = hasattr(value, "__index__") and not isinstance(value, bool)
     if not whole or operator.index(value) < least:
-        raise InputError(f"{name} must be an integer of at least {least}. Got {value!r}.")
+        raise InputError(
+            f"{name} must be an integer of at least {least}. Got {value!r}: {_COUNTS[name]}. Give "
+            f"a whole number, {least} or more."
+        )
     return operator.index(value)
 
 
 def _variance(name: str, value: float) -> float:
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        number = math.nan
-    if not math.isfinite(number) or number < 0:
-        raise InputError(f"{name} is a variance: a finite number, not negative. Got {value!r}.")
+    number = finite_number(value)
+    if number is None or number < 0:
+        raise InputError(
+            f"{name} is a variance: a finite number, not negative. Got {value!r}. Parameters are "
+            "drawn from a normal distribution of that spread; give 0 or a positive number."
+        )
     return number

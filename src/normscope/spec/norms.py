@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 from normscope.errors import InputError
 from normscope.record import Record
 from normscope.registry import near_match
 
-__all__ = ["LAST_NORMS", "LastNorm", "NormSpec", "norm_spec"]
+__all__ = ["LAST_NORMS", "LastNorm", "NormSpec", "finite_number", "listed", "norm_spec"]
 
+T = TypeVar("T")
 KINDS = ("batch", "layer")
 PARTS = ("mean", "variance", "scale", "shift")
 LastNorm = Literal["mean", "batch", "layer"]
@@ -37,31 +39,51 @@ class NormSpec(Record):
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise InputError(f"Unknown norm {self.kind!r}. {near_match(str(self.kind), [*KINDS])}")
-        try:
-            finite = math.isfinite(self.gamma)
-        except TypeError:
-            finite = False
-        if not finite:
-            raise InputError(f"gamma must be a finite number. Got {self.gamma!r}.")
-        if self.gamma < 0:
+        gamma, eps = finite_number(self.gamma), finite_number(self.eps)
+        if gamma is None:
+            raise InputError(
+                f"gamma must be a finite number. Got {self.gamma!r}. It multiplies every "
+                "normalized unit, so nothing finite would follow; give 0 or a positive number."
+            )
+        if gamma < 0:
             raise InputError(
                 f"gamma must not be negative. Got {self.gamma}. The theory depends on gamma^2 for "
                 "symmetric activations only, so a sign cannot be dropped; negate the activation."
             )
-        unknown = [p for p in self.parts if p not in PARTS]
+        unknown = [p for p in listed("parts", self.parts) if p not in PARTS]
         if unknown:
             raise InputError(
-                f"Unknown norm part {unknown[0]!r}. {near_match(unknown[0], [*PARTS])}"
+                f"Unknown norm part {unknown[0]!r}. {near_match(str(unknown[0]), [*PARTS])}"
             )
-        if self.gamma != 1 and "scale" not in self.parts:
+        if gamma != 1 and "scale" not in self.parts:
             raise InputError(
                 f"gamma = {self.gamma} is the gain of the 'scale' part, which this norm does not "
                 f"have: parts are {tuple(self.parts)}. Add 'scale', or leave gamma at 1."
             )
-        if not (math.isfinite(self.eps) and self.eps >= 0):
-            raise InputError(f"eps must be finite and not negative. Got {self.eps!r}.")
-        object.__setattr__(self, "gamma", float(self.gamma))
+        if eps is None or eps < 0:
+            raise InputError(
+                f"eps must be finite and not negative. Got {self.eps!r}. It is added to a "
+                "variance; give 0 or a small positive number such as 1e-5."
+            )
+        object.__setattr__(self, "gamma", gamma)
+        object.__setattr__(self, "eps", eps)
         object.__setattr__(self, "parts", tuple(p for p in PARTS if p in self.parts))
+
+
+def finite_number(value: object) -> float | None:
+    """``value`` as a float, or None if it is not a finite number."""
+    try:
+        number = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None
+
+
+def listed(name: str, values: Iterable[T]) -> list[T]:
+    """``values`` as a list; a single value in the place of several is an error."""
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise InputError(f"{name} must be a list. Got {values!r}. Put it in brackets: [...].")
+    return list(values)
 
 
 def norm_spec(norm: str | NormSpec | None, gamma: float | None) -> NormSpec | None:

@@ -87,6 +87,22 @@ class TestRefusals:
         refused(lambda: activation("erf(-1)"), "erf", "positive", "-1")
         refused(lambda: activation(3), "name", "3", "register_activation")
 
+    def test_one_value_where_several_are_needed(self):
+        refused(lambda: ns.mlp(784), "widths", "784", "brackets")
+        refused(lambda: ns.mlp("784-10"), "widths", "'784-10'")
+        refused(lambda: ns.cnn((3, 8, 8), channels=4), "channels", "4")
+        refused(lambda: ns.cnn(3, channels=[4]), "input_shape", "3")
+        refused(lambda: NormSpec("batch", parts="mean"), "parts", "'mean'")
+        refused(lambda: NetworkSpec((3,), (4,)), "LayerSpec", "4")
+
+    def test_what_is_not_a_number(self):
+        refused(lambda: NormSpec("batch", eps=None), "eps", "None")
+        refused(lambda: ns.residual_mlp([3, 4, 2], branch_scale="half"), "branch_scale", "'half'")
+
+    def test_a_layer_takes_the_name_of_a_norm(self):
+        assert LayerSpec(4, 1.0, 0.0, activation="relu", norm="batch").norm == NormSpec("batch")
+        refused(lambda: LayerSpec(4, 1.0, 0.0, activation="relu", norm="bach"), "'bach'", "'batch'")
+
     def test_too_few_layers(self):
         refused(lambda: ns.mlp([10]), "input and an output", "[10]")
         refused(lambda: NetworkSpec((10,), ()), "at least one layer")
