@@ -20,6 +20,7 @@ NOT_FORMULAS = {
     "kernel.input_gram": "checks and multiplies the inputs",
     "networks.shape_of": "says which specs share a recursion",
     "networks.stack": "arrays from specs",
+    "outputs.with_output_norm": "chooses the formulas of the norm on the outputs",
     "order.pooled": "averages over positions, one line",
     "predict.predict": "the front door; its parts are the formulas",
     "quadrature.gaussian_mean": "a numerical rule, not a formula",

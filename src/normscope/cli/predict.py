@@ -236,5 +236,5 @@ def _array(path: str | None) -> Any:
         raise InputError(f"There is no file {path}. Give --inputs an array saved by numpy.save.")
     try:
         return np.load(path, allow_pickle=False)
-    except ValueError as error:
+    except (ValueError, EOFError) as error:
         raise InputError(f"{path} is not an array saved by numpy.save: {error}") from None

@@ -16,6 +16,7 @@ from normscope.theory.quadrature import gaussian_pair_mean
 __all__ = ["PairwiseGram", "input_gram", "mean_inverse_variance", "pairwise_gram"]
 
 Array = NDArray[np.float64]
+LARGEST = 1e100  # of an input
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,16 @@ class PairwiseGram:
 
 def input_gram(inputs: object) -> Array:
     """X X^T / N_0 of real inputs (T, ...), checked for NaN and for too few samples."""
-    data = np.asarray(inputs, dtype=float)
+    try:
+        data = np.asarray(inputs)
+        data = data if np.iscomplexobj(data) else np.asarray(data, dtype=float)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(
+            f"inputs must be an array of real numbers, one sample per row. Got {type(inputs)!r}, "
+            f"which is not: {error}"
+        ) from None
+    if np.iscomplexobj(data):
+        raise InputError("inputs must be real numbers. Got complex ones; take real or imag.")
     if data.ndim < 2 or data.shape[0] < 2:
         raise InputError(
             "inputs must hold at least two samples, one per row: (samples, features). "
@@ -42,6 +52,12 @@ def input_gram(inputs: object) -> Array:
         row = int(np.flatnonzero(~np.isfinite(data.reshape(len(data), -1)).all(axis=1))[0])
         raise InputError(f"inputs contain NaN or infinity, first in sample {row}. Clean the data.")
     flat = data.reshape(len(data), -1)
+    largest = float(np.abs(flat).max(initial=0.0))
+    if largest > LARGEST:
+        raise InputError(
+            f"inputs are as large as {largest:.3g}: their products leave the range of float64. "
+            "Standardize the data."
+        )
     return np.asarray(flat @ flat.T / flat.shape[1])
 
 
@@ -127,6 +143,12 @@ def _normalised(kernel: Array, kind: str | None, gamma: float) -> tuple[Array, A
     if kind is None:
         return kernel, np.ones_like(kernel)
     if kind == "layer":
+        silent = np.flatnonzero(np.diag(kernel) == 0)
+        if silent.size:
+            raise InputError(
+                f"Sample {silent[0]} of inputs is zero, and there are no biases: layer norm would "
+                "divide by its spread, which is zero. Leave it out, or use bias_variance > 0."
+            )
         scale = gamma**2 / np.sqrt(np.outer(np.diag(kernel), np.diag(kernel)))
         return kernel * scale, scale
     centred = kernel - kernel.mean(axis=0) - kernel.mean(axis=1)[:, None] + kernel.mean()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import overload
 
 import numpy as np
@@ -80,8 +80,8 @@ def predict(
         0.001701
     """
     several = not isinstance(spec, NetworkSpec) or not isinstance(theory, str)
-    specs = [spec] if isinstance(spec, NetworkSpec) else list(spec)
-    theories = (theory,) if isinstance(theory, str) else tuple(theory)
+    specs = [spec] if isinstance(spec, str) or not isinstance(spec, Iterable) else list(spec)
+    theories = tuple(theory) if isinstance(theory, list | tuple) else (theory,)
     _check(specs, theories, parameters)
     checked_seed(seed)
     if inputs is not None:

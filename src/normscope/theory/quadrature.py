@@ -294,7 +294,8 @@ def _panel_pair(f: Function, a1: float, a2: float, rho: float, kinks: tuple[floa
 
 
 def _not_settled(function: Function, variance: float, error: float) -> ConvergenceError:
-    name = getattr(function, "__name__", "the function")
+    name = getattr(function, "__name__", "<lambda>")
+    name = "an activation" if name == "<lambda>" else name
     return ConvergenceError(
         f"The Gaussian average of {name} at variance {variance:.4g} did not settle: two rules "
         f"differ by {error:.1e} (relative), above {TOLERANCE:.0e}. The function is not smooth on "

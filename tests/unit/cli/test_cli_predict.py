@@ -246,8 +246,9 @@ def test_bad_input_is_one_line_that_says_what_to_do(words, parts, capsys):
 
 
 def test_inputs_that_are_no_array(capsys, tmp_path):
-    (tmp_path / "x.npy").write_text("not an array")
-    assert "is not an array" in error([SMALL, "--inputs", tmp_path / "x.npy"], capsys)
+    for content in ("not an array", ""):
+        (tmp_path / "x.npy").write_text(content)
+        assert "is not an array" in error([SMALL, "--inputs", tmp_path / "x.npy"], capsys)
 
 
 def chart_data(path_words, monkeypatch, capsys):

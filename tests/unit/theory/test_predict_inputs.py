@@ -186,3 +186,51 @@ class TestRealInputs:
             ns.predict(ns.mlp(WIDE, norm="batch", weight_variance=0.0), inputs=np.eye(20),
                        theory="frozen")  # fmt: skip
         says(error, "weight_variance is 0 in layer 1")
+
+
+class TestDegenerateData:
+    @pytest.mark.parametrize("last_norm", [None, "mean"])
+    def test_samples_without_gradient(self, last_norm):
+        made = ns.predict(ns.mlp(WIDE, last_norm=last_norm), inputs=np.zeros((5, 20)))
+        assert (made.lambda_max, made.lower, made.upper, made.trace) == (0.0, 0.0, 0.0, 0.0)
+        assert "zero or copies" in made.reason
+
+    def test_copies_behind_mean_subtraction(self):
+        made = ns.predict(ns.mlp(WIDE, last_norm="mean"), inputs=np.ones((5, 20)))
+        assert (made.lambda_max, made.lower, made.trace) == (0.0, 0.0, 0.0)
+
+    def test_a_silent_sample_before_layer_norm(self):
+        data = np.random.default_rng(0).standard_normal((6, 20))
+        data[3] = 0.0
+        with pytest.raises(InputError) as error:
+            ns.predict(ns.mlp(WIDE, norm="layer"), inputs=data)
+        says(error, "Sample 3", "zero", "bias_variance > 0")
+        made = ns.predict(ns.mlp(WIDE, norm="layer", bias_variance=0.1), inputs=data)
+        assert made.lambda_max > 0
+
+    @pytest.mark.parametrize(
+        ("data", "word"),
+        [
+            ([[1.0, 2.0], [3.0]], "one sample per row"),
+            ("data.npy", "real numbers"),
+            (np.ones((4, 20)) * 1j, "complex"),
+            (np.full((4, 20), 1e200), "Standardize"),
+        ],
+    )
+    def test_what_is_not_data(self, data, word):
+        with pytest.raises(InputError) as error:
+            ns.predict(ns.mlp(WIDE), inputs=data)
+        says(error, "inputs", word)
+
+
+@pytest.mark.parametrize("spec", [5, None, "mlp"])
+def test_what_is_not_a_spec(spec):
+    with pytest.raises(InputError) as error:
+        ns.predict(spec)
+    says(error, "NetworkSpec", repr(spec))
+
+
+def test_what_is_not_a_theory():
+    with pytest.raises(InputError) as error:
+        ns.predict(ns.mlp(WIDE), theory=None)
+    says(error, "theory", "None", "corrected")

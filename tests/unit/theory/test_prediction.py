@@ -4,6 +4,8 @@ import math
 
 import numpy as np
 import pytest
+import torch
+from torch import nn
 
 import normscope as ns
 from normscope.errors import InputError, TheoryError
@@ -22,8 +24,57 @@ class TestCentredNetworks:
         assert made.lambda_max_split is None
         assert not made.ok
         assert "centred" in made.reason
-        assert made.lower == pytest.approx(made.trace / 5 / 100, rel=1e-6)
+        assert made.lower >= made.trace / 5 / 100 * (1 - 1e-6)  # the mean of F*'s eigenvalues
         assert made.upper >= made.lower > 0
+
+    @pytest.mark.parametrize("samples", [5, 100, None])
+    def test_bounds_hold_for_a_linear_read_out(self, samples):
+        # F = X^T X / T for every output: moments and edge are known exactly, 1 at T to infinity.
+        made = ns.predict(ns.mlp([20, 3], weight_variance=1.0), samples=samples)
+        t = math.inf if samples is None else samples
+        assert made.lower <= (1 + math.sqrt(20 / t)) ** 2 <= made.upper
+        assert made.lower == pytest.approx(20 / t + 1 - 1 / t)
+        assert made.upper == pytest.approx(math.sqrt(3 * 20 * made.lower))
+
+    @pytest.mark.parametrize("count", [50, 2000])
+    def test_bounds_hold_for_a_tanh_network(self, count):
+        rng = np.random.default_rng(0)
+        x = rng.standard_normal((count, 30))
+        first = rng.standard_normal((600, 30)) * np.sqrt(2 / 30)
+        last = rng.standard_normal(600) * np.sqrt(2 / 600)
+        h = np.tanh(x @ first.T)
+        delta = last * (1 - h**2)
+        gram = (h @ h.T + (delta @ delta.T) * (x @ x.T)) / count
+        top = np.linalg.eigvalsh(gram)[-1]
+        spec = ns.mlp([30, 600, 1], activation="tanh", weight_variance=2.0)
+        made = ns.predict(spec, samples=count)
+        assert made.lower <= top <= made.upper
+        assert 0 < ns.predict(spec).lower < top  # fewer samples only add to it
+
+    @pytest.mark.parametrize("options", [{"activation": "tanh"}, {"last_norm": "mean"}])
+    def test_no_bound_is_better_than_a_false_one(self, options):
+        made = ns.predict(ns.mlp(WIDE, norm="batch", **options))
+        assert made.lambda_max is None
+        assert made.upper is None
+        assert "Give samples=" in made.reason
+
+    def test_few_samples_behind_batch_norm(self):
+        made = ns.predict(ns.mlp([50, 60, 60, 60, 60, 5], norm="batch"), samples=7)
+        assert made.lambda_max is None
+        assert "opposed" in made.reason
+        assert "more samples" in made.reason
+        assert made.lower > made.trace / 5 / 7
+        assert ns.predict(ns.mlp([50, 60, 60, 60, 60, 5], norm="batch"), samples=100).ok
+
+    def test_depth_alone_does_not_centre(self):
+        made = ns.predict(ns.mlp([20, *[30] * 60, 3], norm="batch"), theory="frozen")
+        assert made.ok
+        assert made.lambda_max > 30 / (2 * math.pi)
+
+    def test_vanished_gradients(self):
+        made = ns.predict(ns.mlp([20, *[30] * 3000, 3], weight_variance=1.0))
+        assert (made.lambda_max, made.lower, made.upper, made.trace) == (0.0, 0.0, 0.0, 0.0)
+        assert "vanish" in made.reason
 
     def test_no_learning_rate_without_lambda_max(self):
         made = ns.predict(ns.mlp(WIDE, activation="tanh"), samples=100)
@@ -39,6 +90,24 @@ class TestCentredNetworks:
         made = ns.predict(ns.mlp(WIDE, activation="tanh", last_norm="layer"), samples=50)
         assert made.lambda_max is None
         assert "centred" in made.reason
+
+
+class TestFewSamples:
+    def test_two_samples_block_train_mode_batch_norm(self):
+        made = ns.predict(ns.mlp(WIDE, norm="batch", gamma=0.7), samples=2)
+        assert (made.per_layer[:-1] == 0).all()
+        assert made.trace == pytest.approx(5 * 60 * 0.7**2 / 2)
+        model = nn.Sequential(
+            nn.Linear(4, 6), nn.BatchNorm1d(6, eps=1e-13), nn.ReLU(), nn.Linear(6, 1)
+        )
+        generator = torch.Generator().manual_seed(0)
+        x, weights = torch.randn(2, 4, generator=generator), torch.randn(2, 1, generator=generator)
+        (model(x) * weights).sum().backward()
+        assert model[0].weight.grad.abs().max() < 1e-9
+        assert model[3].weight.grad.abs().max() > 1e-3
+
+    def test_one_sample_is_exact(self):
+        assert ns.predict(ns.mlp(WIDE), samples=1).ok
 
 
 class TestGammaZero:

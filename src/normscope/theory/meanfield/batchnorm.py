@@ -183,7 +183,8 @@ def train_gram(nets: Networks) -> tuple[TrainGram, Forward, Array]:
 
     Symbols: s^2 = sigma_w^2 (q-hat_t - q-hat_st) at T to infinity; n the values behind each
     statistic; only the last term uses the hats at finite n.
-    Holds for: wide networks, n >> 1; hidden layers run high by O(1/T) + O(1/width).
+    Holds for: wide networks, n >> 1; hidden layers run high by O(1/T) + O(1/width). For n = 2 the
+    hidden terms are exactly 0.
     Differs from the paper: it holds the statistics constant.
 
     Returns:
@@ -222,6 +223,8 @@ def _propagated(nets: Networks, forward: Forward) -> tuple[Array, Array]:
         count = nets.pool_count(layer)
         if not diagonal:
             common = (first + second) / nets.statistics_count(layer)
+            # two values are always -1 and 1 behind the norm: nothing passes down
+            gain = np.where(nets.statistics_count(layer) == 2, 0.0, gain)
             diagonal.insert(0, gain * (power / count - common))
             offdiagonal.insert(0, -gain * common)
         else:

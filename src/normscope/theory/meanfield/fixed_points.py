@@ -52,7 +52,8 @@ def length_fixed_point(
     .. math:: q^* = \sigma_w^2 I_\phi[q^*, q^*] + \sigma_b^2
 
     Symbols: sigma_w^2 ``weight_variance``; sigma_b^2 ``bias_variance``; any shapes.
-    Holds for: width to infinity. Infinite where lengths grow without bound; for homogeneous phi
+    Holds for: width to infinity. Infinite where lengths grow without bound (for phi without closed
+    form: where q* is above about 1000, the reach of the quadrature); for homogeneous phi
     at the critical variance without biases every length is kept, and 1 is returned.
     """
     act = activation(phi)
