@@ -258,8 +258,6 @@ class _BatchFactors:
             grads = torch.autograd.grad(
                 outputs[:, k].sum(), offsets, retain_graph=k + 1 < count, allow_unused=True
             )
-            if k == 1:  # all is allocated, and hardly any of it touched
-                self._require_room()
             for tap, grad in zip(taps, grads, strict=True):
                 delta = torch.zeros_like(tap.offset) if grad is None else grad
                 for names, (x, d) in tap.factors(delta).items():
@@ -267,6 +265,8 @@ class _BatchFactors:
                         self._slot(self.factors, names, x, d, k, count)
                     else:
                         self._add_rows(names, x, d, k, count)
+            if k == 0:  # all is allocated now, and hardly any of it touched
+                self._require_room()
 
     def _require_room(self) -> None:
         share = self._samples / len(self.outputs)
