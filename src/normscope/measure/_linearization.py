@@ -129,6 +129,8 @@ class Linearization:
         except UntapedError:
             self._taped = False
             return self._push_one(vector)
+        except torch.OutOfMemoryError:
+            raise
         except RuntimeError:  # an operation without a forward-mode derivative
             self._forward_mode = False
             return self._push_backward(vector)
