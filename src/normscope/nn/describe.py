@@ -187,7 +187,8 @@ class _Walk:
             case "identity" | "flatten" | "output":
                 pass
             case _:
-                raise UnreadableError(f"{step.name!r} has no counterpart in a spec")
+                what = step.name if step.module is None else type(step.module).__name__
+                raise UnreadableError(f"{what} has no counterpart in a spec")
 
     def _take_norm(self, step: Step) -> None:
         unit, layer = self._last(step), step.module

@@ -123,6 +123,9 @@ def read_norm(layer: nn.Module) -> tuple[NormSpec, tuple[str, ...]]:
     if parts is None:
         affine = zip(("scale", "shift"), (scale, shift), strict=True)
         parts = ("mean", "variance", *(part for part, p in affine if p is not None))
+    if gamma != 1 and "scale" not in parts:
+        parts = (*parts, "scale")
+        notes.append(f"gamma = {gamma:.3g} is a constant; specs have it as a scale")
     eps = getattr(layer, "eps", 0.0)
     return NormSpec(kind, gamma, parts, float(eps)), tuple(notes)
 

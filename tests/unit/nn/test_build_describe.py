@@ -21,7 +21,7 @@ from normscope.spec.activations import ACTIVATIONS, activation, register_activat
 
 NAMES = ["relu", "tanh", "linear", "sigmoid", "softplus", "gelu", "silu", "leaky_relu(0.2)",
          "erf(0.5)"]  # fmt: skip
-NORMS = [None, "batch", "layer", ns.NormSpec("batch", 0.7, ("mean", "variance"), 1e-3),
+NORMS = [None, "batch", "layer", ns.NormSpec("batch", 1.0, ("mean", "variance"), 1e-3),
          ns.NormSpec("layer", 0.3, ("mean", "variance", "scale"))]  # fmt: skip
 SHARED = {
     "activation": st.sampled_from(NAMES),
@@ -325,3 +325,12 @@ def test_compiled_models_are_described():
     assert found.spec.widths == (3, 4, 2)
     assert found.layers[0].name == "_orig_mod.0"
     assert found.coverage == 1.0
+
+
+def test_a_constant_gain_is_read_as_a_scale():
+    norm = ns.BatchNorm(5, parts=("mean", "variance"), gamma=0.3)
+    model = nn.Sequential(nn.Linear(4, 5), norm, nn.ReLU(), nn.Linear(5, 2))
+    found = describe(model, torch.zeros(2, 4))
+    assert found.spec.layers[0].norm.gamma == 0.3
+    assert found.spec.layers[0].norm.parts == ("mean", "variance", "scale")
+    assert "constant" in found.layers[0].notes[-1]

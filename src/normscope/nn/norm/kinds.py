@@ -17,7 +17,7 @@ from normscope.nn.norm.sample import GroupNorm, RMSNorm
 from normscope.nn.norm.weight import row_lengths, unit_weights
 from normscope.registry import Registry
 
-__all__ = ["NORMS", "NormKind", "make_norm", "norm_after"]
+__all__ = ["NORMS", "NormKind", "make_norm", "named_kind", "norm_after"]
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def make_norm(name: str, num_features: int, **options: Any) -> nn.Module:
     ``group`` takes its number of groups in the name, ``"group4"``; ``alternating`` its period,
     ``"alternating3"``. Options (``gamma``, ``eps``, ``dtype``, ``device``, ...) go to the layer.
     """
-    return _kind(name).make(num_features, **options)
+    return named_kind(name).make(num_features, **options)
 
 
 def norm_after(layer: nn.Module, name: str, **options: Any) -> nn.Module:
@@ -56,14 +56,14 @@ def norm_after(layer: nn.Module, name: str, **options: Any) -> nn.Module:
     Weight-norm kinds change the layer in place: its weights get unit length, its bias becomes
     the norm's shift (v w x / |w| + b).
     """
-    kind = _kind(name)
+    kind = named_kind(name)
     weight = layer.weight
     assert isinstance(weight, Tensor)
     if not kind.unit_weights:
         return kind.make(weight.shape[0], **{"device": weight.device, **options})
     lengths = row_lengths(layer)
-    unit_weights(layer)
     made = kind.make(weight.shape[0], **{"device": weight.device, **options})
+    unit_weights(layer)
     scale, shift, bias = made.weight, made.bias, layer.bias
     assert isinstance(scale, Tensor)
     assert isinstance(shift, Tensor)
@@ -76,7 +76,8 @@ def norm_after(layer: nn.Module, name: str, **options: Any) -> nn.Module:
     return made
 
 
-def _kind(name: str) -> NormKind:
+def named_kind(name: str) -> NormKind:
+    """The entry of ``NORMS`` for a name, which may end in a number (``group4``)."""
     word = name.rstrip("0123456789") if isinstance(name, str) else name
     digits = name[len(word) :] if isinstance(name, str) else ""
     if not digits:

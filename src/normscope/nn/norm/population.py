@@ -31,7 +31,8 @@ class PopulationNorm(ChannelNorm):
         deviation: ``"centred"``, or ``"rms"`` where the mean is not subtracted.
         eps: added to the variance; 0 is allowed.
         stat_grad: ``"detach"``: the statistics are constants of the training step; ``"through"``:
-            gradients also flow through them, with a refresh before every step.
+            gradients also flow through them, with a refresh before every step; under
+            ``torch.func`` (and so in every measurement) they are constants all the same.
         gamma: initial value of the scale, a constant gain where there is no scale.
         channel_axis: 1, or -1 for channels on the last axis.
         device: of parameters and buffers.
@@ -126,6 +127,9 @@ class PopulationNorm(ChannelNorm):
 
 class PopulationRefresher:
     """Refreshes the population statistics of a model every K training steps.
+
+    Statistics are those before an update: after the last one, ``refresh_population`` brings them
+    up to the final weights.
 
     Args:
         model: a network with ``PopulationNorm`` layers.

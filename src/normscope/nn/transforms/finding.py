@@ -24,6 +24,7 @@ __all__ = [
     "norms_of",
     "num_channels",
     "selected",
+    "stored_statistics",
 ]
 
 
@@ -84,6 +85,16 @@ def like_of(layer: nn.Module, model: nn.Module) -> dict[str, object]:
     tensors = [*layer.parameters(), *layer.buffers(), *model.parameters()]
     floating = next((t for t in tensors if t.is_floating_point()), torch.empty(0))
     return {"device": floating.device, "dtype": floating.dtype}
+
+
+def stored_statistics(norm: nn.Module) -> tuple[Tensor, Tensor] | None:
+    """Mean and variance that a norm keeps for evaluation, or None."""
+    if isinstance(norm, PopulationNorm):
+        return (norm.population_mean, norm.population_var) if norm.ready else None
+    mean, variance = getattr(norm, "running_mean", None), getattr(norm, "running_var", None)
+    if isinstance(mean, Tensor) and isinstance(variance, Tensor):
+        return mean, variance
+    return None
 
 
 def affine_before(graph: Graph, model: nn.Module, norm: nn.Module) -> nn.Module:

@@ -13,10 +13,12 @@ from normscope.nn.graph import is_norm, traced
 from normscope.nn.norm import (
     NORMS,
     BatchNorm,
+    ChannelNorm,
     LayerNorm,
     PopulationNorm,
     RMSNorm,
     make_norm,
+    named_kind,
     norm_after,
 )
 from normscope.nn.transforms.base import TRANSFORMS, Change, Edit, TransformKind
@@ -29,6 +31,7 @@ from normscope.nn.transforms.finding import (
     norm_kind,
     norms_of,
     num_channels,
+    stored_statistics,
 )
 from normscope.nn.transforms.weights import detached_copy
 from normscope.registry import near_match
@@ -120,23 +123,38 @@ def _carry_over(layer: nn.Module, new: nn.Module) -> None:
         old, made = getattr(layer, name, None), getattr(new, name, None)
         if isinstance(old, Tensor) and isinstance(made, Tensor):
             made.data.copy_(old.detach().reshape(made.shape))
+            made.requires_grad_(old.requires_grad)
         elif isinstance(made, Tensor):
             new.register_parameter(name, None)
             new.parts = tuple(p for p in new.parts if p != part)  # type: ignore[union-attr, assignment]
-    mean, variance = (getattr(layer, f"running_{n}", None) for n in ("mean", "var"))
-    known = isinstance(mean, Tensor) and isinstance(variance, Tensor)
-    if isinstance(new, BatchNorm) and new.every is None and not known:
+    if getattr(layer, "weight", None) is None and hasattr(new, "gain"):
+        gain: Any = getattr(layer, "gain", 1.0)  # a constant gamma
+        new.gain = gain
+    known = stored_statistics(layer)
+    if isinstance(new, BatchNorm) and new.every is None and known is None:
         raise InputError(
             f"{type(layer).__name__} keeps no running statistics that could be frozen. Train with "
             "batch norm first, or replace it by 'batch'."
         )
-    if isinstance(mean, Tensor) and isinstance(variance, Tensor):
-        _carry_statistics(new, mean, variance)
+    if known is not None and isinstance(new, ChannelNorm):
+        _carry_statistics(new, *_converted(layer, new, *known))
     elif isinstance(new, BatchNorm) and getattr(layer, "track_running_stats", True) is False:
         new.forget_statistics()
 
 
-def _carry_statistics(new: nn.Module, mean: Tensor, variance: Tensor) -> None:
+def _converted(
+    layer: nn.Module, new: ChannelNorm, mean: Tensor, variance: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The variance as ``new`` keeps it: about the mean, or about zero (rms)."""
+    centred = layer.centred if isinstance(layer, ChannelNorm) else True
+    if centred and not new.centred:
+        return mean, variance + mean.square()
+    if new.centred and not centred:
+        return mean, (variance - mean.square()).clamp(min=0)
+    return mean, variance
+
+
+def _carry_statistics(new: ChannelNorm, mean: Tensor, variance: Tensor) -> None:
     if isinstance(new, PopulationNorm):
         new.set_statistics(mean, variance)
     elif isinstance(new, BatchNorm) and new.running_mean is not None:
@@ -150,7 +168,8 @@ def _gamma(what: str | None, value: str | None) -> Change:
 
     def change(model: nn.Module, edit: Edit) -> None:
         norms = norms_of(model, what)
-        scaled = [m.weight for m in norms.values() if isinstance(m.weight, Tensor)]
+        weights = [getattr(norm, "weight", None) for norm in norms.values()]
+        scaled = [weight for weight in weights if isinstance(weight, Tensor)]
         if not scaled:
             raise InputError(
                 f"None of the norms of {type(model).__name__} has a scale to set "
@@ -204,7 +223,12 @@ def _output(what: str | None, value: str | None) -> Change:
         graph = traced(model)
         name, layer = last_linear(graph, model)
         step = next((s for s in graph.steps if s.module is layer), None)
-        while step is not None and len(step.users) == 1 and step.kind != "output":
+        while step is not None and step.kind != "output":
+            if len(step.users) != 1:
+                raise InputError(
+                    f"The result of the last linear layer {name!r} is used {len(step.users)} times "
+                    "on its way to the output. Insert the norm by hand."
+                )
             step = step.users[0]
             if step.kind not in ("output", "identity", "drop", "flatten"):
                 raise InputError(
@@ -248,7 +272,8 @@ def _leave_fast_paths(model: nn.Module, edit: Edit) -> None:
 
 
 def _check_name(kind: str) -> None:
-    make_norm(kind, 8) if not kind.startswith("weight") else NORMS[kind]
+    """Refuse an unknown norm before the model is looked at; whether it fits is seen there."""
+    named_kind(kind)
 
 
 def _channel_norm(name: str, value: str | None) -> str:

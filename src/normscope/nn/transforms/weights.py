@@ -13,10 +13,16 @@ from torch.nn.utils import parametrize
 from normscope.errors import InputError
 from normscope.nn.graph import traced
 from normscope.nn.init import AFFINE
-from normscope.nn.norm import ChannelNorm, PopulationNorm, UnitWeight
+from normscope.nn.norm import ChannelNorm, UnitWeight
 from normscope.nn.norm.channel import inverse_deviation
 from normscope.nn.transforms.base import TRANSFORMS, Change, Edit, TransformKind
-from normscope.nn.transforms.finding import affine_before, norms_of, selected
+from normscope.nn.transforms.finding import (
+    affine_before,
+    norms_of,
+    num_channels,
+    selected,
+    stored_statistics,
+)
 from normscope.registry import near_match
 
 __all__ = ["detached_copy"]
@@ -47,6 +53,7 @@ def _fold(what: str | None, value: str | None) -> Change:
         pairs = [(affine_before(graph, model, norm), norm, name) for name, norm in norms.items()]
         for affine, norm, name in pairs:
             factor, offset = _channel_map(norm, name)
+            _check_channels(affine, norm, name)
             edit.replace(affine, _folded(affine, factor, offset))
             edit.replace(norm, nn.Identity())
 
@@ -75,15 +82,25 @@ def _channel_map(norm: nn.Module, name: str) -> tuple[Tensor, Tensor]:
 
 
 def _stored(norm: nn.Module, name: str) -> tuple[Tensor, Tensor]:
-    if isinstance(norm, PopulationNorm) and norm.ready:
-        return norm.population_mean, norm.population_var
-    mean, variance = getattr(norm, "running_mean", None), getattr(norm, "running_var", None)
-    if not (isinstance(mean, Tensor) and isinstance(variance, Tensor)):
+    stored = stored_statistics(norm)
+    if stored is None:
         raise InputError(
             f"{type(norm).__name__} {name!r} has no stored statistics: what it does depends on its "
             "input, so that it cannot be folded into weights. Fold batch norms only, by a glob."
         )
-    return mean, variance
+    return stored
+
+
+def _check_channels(affine: nn.Module, norm: nn.Module, name: str) -> None:
+    """Behind a linear layer on sequences torch's batch norm takes the positions as channels."""
+    weight = affine.weight
+    assert isinstance(weight, Tensor)
+    if num_channels(norm) != weight.shape[0]:
+        raise InputError(
+            f"Norm {name!r} has {num_channels(norm)} channels, but the layer before it has "
+            f"{weight.shape[0]} outputs: it normalizes another axis, so that it cannot be joined "
+            "with their weights. Leave it out with a glob."
+        )
 
 
 @torch.no_grad()
@@ -136,8 +153,9 @@ def _scale(what: str | None, value: str | None) -> Change:
             raise InputError(
                 f"{type(model).__name__} has no linear or convolutional layer to scale."
             )
-        for name, layer in selected(layers, what, "linear or convolutional layer").items():
-            weight = _raw_weight(layer, name)
+        chosen = selected(layers, what, "linear or convolutional layer")
+        # layers may share one tensor, which is scaled once
+        for weight in {_raw_weight(layer, name): None for name, layer in chosen.items()}:
             edit.fill(weight, weight.detach() * factor)
 
     return change

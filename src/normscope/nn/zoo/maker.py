@@ -79,9 +79,12 @@ class Maker:
         self.design = design
         self.number = 0
         self._asked: set[int] = set()  # layers that can have a norm
+        self._droppable: set[int] = set()  # layers that can have dropout behind them
+        self._places: set[str] = set()  # where an extra norm can stand
 
     def network(self, parts: list[tuple[str, nn.Module]]) -> nn.Sequential:
-        """The finished network; a norm asked for at a layer that has none is an error."""
+        """The finished network; a norm or dropout asked for where none can be is an error."""
+        self._check_places()
         missing = sorted(set(self.design.norm_layers or ()) - self._asked)
         if missing and self.design.norm is not None:
             raise InputError(
@@ -89,6 +92,21 @@ class Maker:
                 f"Layers that can: {sorted(self._asked)}."
             )
         return nn.Sequential(OrderedDict(parts))
+
+    def _check_places(self) -> None:
+        for place in self.design.extra_norms:
+            if place not in self._places:
+                raise InputError(
+                    f"extra_norms names {place!r}, a place that this network does not have. Its "
+                    f"places: {', '.join(sorted(self._places))}."
+                )
+        at = self.design.dropout_at
+        missing = [] if isinstance(at, str) else sorted(set(at) - self._droppable)
+        if missing and self.design.dropout > 0:
+            raise InputError(
+                f"dropout_at names layer {missing[0]}, behind which there is no dropout in this "
+                f"network. Layers that can have it: {sorted(self._droppable)}."
+            )
 
     def conv(
         self, inputs: int, outputs: int, *, kernel: int = 3, stride: int = 1,
@@ -135,6 +153,7 @@ class Maker:
 
     def extra(self, place: str, channels: int, *, dims: int) -> list[tuple[str, nn.Module]]:
         """The extra norm of that place as a named module, if the design has it."""
+        self._places.add(place)
         if place not in self.design.extra_norms:
             return []
         kind = self.design.norm or "batch"
@@ -160,6 +179,7 @@ class Maker:
 
     def drop(self, *, block: bool) -> list[tuple[str, nn.Module]]:
         """Dropout behind the layer made last, as a named module, if the design has it."""
+        self._droppable.add(self.number)
         at = self.design.dropout_at
         wanted = block if at == "blocks" else not isinstance(at, str) and self.number in at
         if not wanted or self.design.dropout == 0:
