@@ -33,18 +33,17 @@ def pickled_records(content: bytes, *, path: Path) -> NDArray[np.uint8]:
     images, labels = _entry(batch, "data", path), _entry(batch, "labels", path)
     if not isinstance(images, np.ndarray) or images.dtype != np.uint8 or images.ndim != 2:
         raise InputError(f"{path}: 'data' must be a table of bytes, found {_shown(images)}.")
-    labels = np.asarray(labels)
-    if (
-        images.shape[1] != PIXELS
-        or labels.shape != images.shape[:1]
-        or labels.dtype.kind not in "iu"
-    ):
+    try:
+        table = np.asarray(labels)
+    except ValueError:  # rows of unequal length
+        table = np.empty(0, object)
+    if images.shape[1] != PIXELS or table.shape != images.shape[:1] or table.dtype.kind not in "iu":
         raise InputError(
             f"{path}: 'data' must have {PIXELS} columns and 'labels' one integer per row. Found "
-            f"{_shown(images)} and {_shown(labels)}. Delete the file and fetch it again."
+            f"{_shown(images)} and {_shown(table)}. Delete the file and fetch it again."
         )
-    _refuse_large(labels, path)
-    return np.concatenate([labels.astype(np.uint8)[:, None], images], axis=1)
+    _refuse_large(table, path)
+    return np.concatenate([table.astype(np.uint8)[:, None], images], axis=1)
 
 
 def _entry(batch: dict[str, Any], key: str, path: Path) -> Any:

@@ -31,6 +31,8 @@ def unpickled(content: bytes, *, path: Path) -> dict[str, Any]:
     """
     try:
         found = _ArraysOnly(io.BytesIO(content), encoding="bytes").load()
+        if isinstance(found, dict):  # arrays are put together here: their parts may be wrong too
+            found = {_text(k): v.array() if isinstance(v, _Array) else v for k, v in found.items()}
     except InputError as error:
         raise InputError(f"{path} was refused: {error}") from None
     except _BROKEN as error:
@@ -43,7 +45,7 @@ def unpickled(content: bytes, *, path: Path) -> dict[str, Any]:
             f"{path} holds a {type(found).__name__}, but a CIFAR-10 batch is a dict with 'data' "
             "and 'labels'. Delete it and fetch it again."
         )
-    return {_text(k): v.array() if isinstance(v, _Array) else v for k, v in found.items()}
+    return found
 
 
 # What the pickle machine raises on bytes that are no pickle.

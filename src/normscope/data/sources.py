@@ -88,10 +88,15 @@ class IdxSource(Source):
                 f"{folder / self.place} has {len(images)} images in {image_file} but {len(labels)} "
                 f"labels in {label_file}: the files do not belong together. Fetch both again."
             )
+        _check_labels(labels, self.classes, self._path(folder, label_file))
         return RawData(images[:, None], labels.astype(np.int64))
 
+    def _path(self, folder: Path, name: str) -> Path:
+        place = folder / self.place
+        return _first([place / name, place / f"{name}.gz"], self.title)
+
     def _array(self, folder: Path, name: str, md5: str | None, *, axes: int) -> NDArray[np.uint8]:
-        path = _first([folder / self.place / name, folder / self.place / f"{name}.gz"], self.title)
+        path = self._path(folder, name)
         content = read_bytes(path)
         array = idx_array(content, axes=axes, path=path)
         if md5 is not None:
@@ -137,6 +142,7 @@ class CifarSource(Source):
         records = read(content, path=path)
         if md5 is not None:  # both layouts hold the same bytes, so one checksum serves both
             check_content(records.tobytes(), md5, path)
+        _check_labels(records[:, 0], self.classes, path)
         return records
 
     def fetch(self, folder: Path) -> None:
@@ -169,6 +175,16 @@ class DigitsSource(Source):
 
     def fetch(self, folder: Path) -> None:
         """Nothing to do: the files come with the package."""
+
+
+def _check_labels(labels: NDArray[np.uint8], classes: tuple[str, ...], path: Path) -> None:
+    bad = np.flatnonzero(labels >= len(classes))
+    if len(bad):
+        raise InputError(
+            f"{path}: label {labels[bad[0]]} of sample {bad[0]} is out of range ({len(bad)} such "
+            f"labels). With {len(classes)} classes labels lie in 0..{len(classes) - 1}. Delete the "
+            "file and fetch it again, or correct the labels."
+        )
 
 
 def _first(paths: list[Path], title: str) -> Path:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from normscope.errors import InputError
+from normscope.nn.graph import is_norm
 from normscope.registry import near_match
 
 __all__ = ["GammaDecay", "Penalty", "gamma_decay", "scales"]
@@ -17,11 +18,17 @@ Penalty = Callable[[nn.Module], Tensor]
 
 
 def scales(model: nn.Module) -> dict[str, nn.Parameter]:
-    """The gamma of every normalization layer that has one, by the layer's name."""
+    """The gamma of every normalization layer that has one, by the layer's name.
+
+    Other libraries' norms are known by their class name and a vector of weights.
+    """
     found = {}
     for name, module in model.named_modules():
         weight = module._parameters.get("weight")
-        if weight is not None and "norm" in type(module).__name__.lower():
+        if weight is None:
+            continue
+        named = "norm" in type(module).__name__.lower() and weight.ndim == 1
+        if is_norm(module) or named:
             found[name] = weight
     return found
 

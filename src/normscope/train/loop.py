@@ -109,6 +109,7 @@ def fit(
         ('finished', 20)
     """
     _check_length(epochs, steps)
+    _check_kinds(model, penalty=penalty, divergence=divergence, callbacks=callbacks)
     objective = as_objective(loss, loss_fn)
     place = torch.device(device) if device is not None else model_device(model)
     model.to(place)
@@ -175,6 +176,24 @@ def _check_length(epochs: int | None, steps: int | None) -> None:
         checked_count(epochs, "epochs")
     if steps is not None:
         checked_count(steps, "steps")
+
+
+def _check_kinds(model: Any, *, penalty: Any, divergence: Any, callbacks: Any) -> None:
+    if not isinstance(model, nn.Module):
+        raise InputError(f"fit trains a torch module. Got a {type(model).__name__}.")
+    if penalty is not None and not callable(penalty):
+        raise InputError(
+            f"penalty must be a function of the model, such as gamma_decay(0.01). Got {penalty!r}."
+        )
+    if divergence is not None and not isinstance(divergence, Divergence):
+        raise InputError(
+            f"divergence must be a rule such as Divergence(floor=1e3), or None. Got {divergence!r}."
+        )
+    if not isinstance(callbacks, Sequence) or not all(callable(c) for c in callbacks):
+        raise InputError(
+            f"callbacks must be a list of functions of an event. Got {callbacks!r}: put a single "
+            "one in a list."
+        )
 
 
 def _refuse_batch_options(options: FeedOptions) -> None:

@@ -101,7 +101,10 @@ def _damaged():
         "narrow": pickle.dumps({b"data": images[:, :-1], b"labels": [0] * 4}, protocol=2),
         "wide labels": pickle.dumps({b"data": images, b"labels": [0, 1, 2, 300]}, protocol=2),
         "text labels": pickle.dumps({b"data": images, b"labels": ["a"] * 4}, protocol=2),
+        "ragged labels": pickle.dumps({b"data": images, b"labels": [[1], [2, 3], 4, 5]}),
         "data a list": pickle.dumps({b"data": [1], b"labels": [1]}, protocol=2),
+        "bytes missing in an array": good.replace(b"K\x04M\x00\x0c\x86", b"K\x05M\x00\x0c\x86"),
+        "an array without content": b"\x80\x02}U\x04datacnumpy.core.multiarray\n_reconstruct\n)Rs.",
     }
     return entries.items()
 

@@ -3,6 +3,7 @@
 import hashlib
 import importlib.resources
 import itertools
+import pickle
 
 import numpy as np
 import pytest
@@ -136,8 +137,25 @@ def test_labels_out_of_range(tmp_path):
     content = bytearray(path.read_bytes())
     content[8 + 17] = 77
     path.write_bytes(content)
-    with pytest.raises(InputError, match=r"first at sample 17: 77\..* 0\.\.9"):
+    with pytest.raises(InputError, match=r"label 77 of sample 17 .* 0\.\.9") as caught:
         load_data("mnist", data_dir=tmp_path, verify=False)
+    assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize("layout", ["binary", "pickled"])
+def test_labels_out_of_range_name_the_batch(tmp_path, layout):
+    name = {"binary": "data_batch_3.bin", "pickled": "data_batch_3"}[layout]
+    path = write_cifar(tmp_path, layout) / name
+    if layout == "binary":
+        content = bytearray(path.read_bytes())
+        content[2 * 3073] = 10
+        path.write_bytes(content)
+    else:
+        entry = {"data": np.zeros((3, 3072), np.uint8), "labels": [0, 9, 10]}
+        path.write_bytes(pickle.dumps(entry, protocol=2))
+    with pytest.raises(InputError, match=r"label 10 of sample 2") as caught:
+        load_data("cifar10", data_dir=tmp_path, verify=False)
+    assert str(path) in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,23 @@ def test_which_scales():
     assert not scales(nn.Sequential(nn.Linear(2, 2)))
 
 
+class UnitNormLinear(nn.Linear):
+    """Has norm in its name and a weight that is no scale."""
+
+
+class TheirRMSNorm(nn.Module):
+    """As other libraries write it."""
+
+    def __init__(self, size):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(size))
+
+
+def test_norms_of_other_libraries_but_no_layer_that_is_only_called_so():
+    layers = {"a": UnitNormLinear(3, 3), "b": TheirRMSNorm(3), "c": nn.LayerNorm((2, 3))}
+    assert list(scales(nn.ModuleDict(layers))) == ["b", "c"]
+
+
 def test_the_scales_of_our_own_layers():
     from normscope.nn import norm
 

@@ -335,6 +335,9 @@ BAD = {
     "two lengths": ((PAIR, "cross_entropy"), {"epochs": 2}, "exactly one of epochs= and steps="),
     "no steps": ((PAIR, "cross_entropy"), {"steps": 0}, "steps must be a whole number"),
     "clip": ((PAIR, "cross_entropy"), {"clip": 0.0}, "clip must be"),
+    "penalty": ((PAIR, "cross_entropy"), {"penalty": 0.1}, "a function of the model"),
+    "divergence": ((PAIR, "cross_entropy"), {"divergence": 1e3}, "must be a rule"),
+    "callback": ((PAIR, "cross_entropy"), {"callbacks": print}, "in a list"),
     "seed": ((PAIR, "cross_entropy"), {"seed": -1}, "seed"),
     "loader and size": (([PAIR], "cross_entropy"), {"batch_size": 3}, "the loader decides"),
     "batches and size": ((BATCHES, "cross_entropy"), {"shuffle": False}, "shuffle cannot be set"),
@@ -377,3 +380,8 @@ def test_a_used_up_generator_is_explained(digits):
     generator = (batch for batch in list(digits.batches(150)))
     with pytest.raises(InputError, match="epoch 1: it is empty, or was already used up"):
         fit(mlp(), generator, "cross_entropy", lr=0.1, steps=5)
+
+
+def test_only_a_module_can_be_trained():
+    with pytest.raises(InputError, match="Got a str"):
+        fit("resnet20", PAIR, "cross_entropy", lr=0.1, steps=1)
