@@ -124,10 +124,10 @@ def _cells(runs: list[tuple[int, float]] | None) -> str:
     return f"{np.median(counts):8.0f} {errors.max():10.1e} {np.mean(errors > TOL):8.0%}"
 
 
-def main() -> None:
+def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=10)
-    seeds = parser.parse_args().seeds
+    seeds = parser.parse_args(arguments).seeds
     torch.set_num_threads(1)
     print(f"{'':38s} {'normscope, by itself':>28s} | {'eigsh, best setting':>28s}")
     head = f"{'products':>8s} {'worst':>10s} {'>1e-3':>8s}"

@@ -1,0 +1,1 @@
+"""``make bench``, or ``python -m benchmarks --help``; nothing in normscope needs this package."""

@@ -1,0 +1,51 @@
+"""``python -m benchmarks [part] [options]``: all parts, or one of them.
+
+Parts: ``products`` (cost of one product), ``solvers`` (products per eigenvalue, beside ARPACK),
+``theory`` (predictions, phase diagrams, start-up) and ``peers`` (workloads W1-W7 beside other
+packages). Results of theory and peers are written to benchmarks/results as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from benchmarks import peers, products, spectral_matvecs, theory
+from benchmarks.timing import machine
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def _products(options: list[str]) -> None:
+    products.main()
+
+
+PARTS: dict[str, Any] = {
+    "products": _products,
+    "solvers": spectral_matvecs.main,
+    "theory": theory.main,
+    "peers": peers.main,
+}
+
+
+def main(arguments: list[str]) -> None:
+    if arguments and arguments[0] not in PARTS:
+        print(__doc__)
+        sys.exit(0 if arguments[0] in ("-h", "--help") else 2)
+    chosen = arguments[:1] or list(PARTS)
+    about = machine()
+    print("  ".join(f"{name}: {value}" for name, value in about.items()))
+    for name in chosen:
+        print(f"\n== {name}", flush=True)
+        made = PARTS[name](arguments[1:])
+        if made is not None:
+            RESULTS.mkdir(exist_ok=True)
+            file = RESULTS / f"{name}.json"
+            file.write_text(json.dumps({"machine": about, **made}, indent=1))
+            print(f"written: {file}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
