@@ -40,9 +40,10 @@ class Record:
         """The record that ``to_dict`` described; a wrong or unknown type is an error."""
         record = _decode(data)
         if not isinstance(record, cls):
+            found = data.get("type") if isinstance(data, dict) else data
             raise InputError(
-                f"Expected the data of a {cls.__name__}, found {data.get('type')!r}. "
-                f"Use {data.get('type')}.from_dict, or check which file was read."
+                f"Expected the data of a {cls.__name__}, as its to_dict gives it. Found {found!r}. "
+                "Check which file was read."
             )
         return record
 
@@ -53,7 +54,14 @@ class Record:
     @classmethod
     def from_json(cls: type[R], text: str) -> R:
         """The record that ``to_json`` wrote."""
-        return cls.from_dict(json.loads(text))
+        try:
+            data = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise InputError(
+                f"Expected the JSON of a {cls.__name__}. Found text that is no JSON: {error}. "
+                "Check which file was read, and that it is whole."
+            ) from None
+        return cls.from_dict(data)
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):
@@ -102,9 +110,20 @@ def _decode(value: Any) -> Any:
         return np.array(flat, dtype=value["dtype"]).reshape(value["shape"])
     if "type" in value and value["type"] in Record._types:
         cls = Record._types[value["type"]]
-        known = {f.name for f in dataclasses.fields(cls)}
+        fields = dataclasses.fields(cls)
+        missing = [f.name for f in fields if f.name not in value and _required(f)]
+        if missing:
+            raise InputError(
+                f"The data of a {cls.__name__} lacks {', '.join(missing)}. Another version may "
+                "have written it, or it was cut off."
+            )
+        known = {f.name for f in fields}
         return cls(**{k: _decode(v) for k, v in value.items() if k in known})
     return {k: _decode(v) for k, v in value.items()}
+
+
+def _required(field: dataclasses.Field[Any]) -> bool:
+    return field.default is field.default_factory is dataclasses.MISSING
 
 
 def _equal(a: Any, b: Any) -> bool:

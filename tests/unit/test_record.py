@@ -75,3 +75,20 @@ def test_what_cannot_be_stored():
 def test_unknown_fields_of_a_newer_version_are_left_out():
     data = Inner(2.0).to_dict() | {"added_later": 3}
     assert Inner.from_dict(data) == Inner(2.0)
+
+
+@pytest.mark.parametrize("data", [[1.0], {"a": 1}, None])
+def test_data_that_is_no_record(data):
+    with pytest.raises(InputError, match="Expected the data of a Inner"):
+        Inner.from_dict(data)
+
+
+def test_text_that_is_cut_off():
+    with pytest.raises(InputError, match="no JSON"):
+        Inner.from_json(Inner(2.0).to_json()[:-3])
+
+
+def test_missing_fields_are_named():
+    with pytest.raises(InputError) as error:
+        Outer.from_dict({"type": "Outer"})
+    assert "Outer lacks" in str(error.value)

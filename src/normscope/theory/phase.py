@@ -71,7 +71,10 @@ def phase_diagram(
 
 
 def _checked(name: str, values: ArrayLike) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
-    array = np.atleast_1d(np.asarray(values, dtype=float))
+    try:
+        array = np.atleast_1d(np.asarray(values, dtype=float))
+    except (TypeError, ValueError):
+        raise InputError(f"{name} must be a number or a list of numbers. Got {values!r}.") from None
     if array.ndim != 1 or not array.size:
         raise InputError(f"{name} must be a number or a list of numbers. Got shape {array.shape}.")
     if not (np.isfinite(array).all() and (array >= 0).all()):

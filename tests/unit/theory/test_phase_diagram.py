@@ -109,3 +109,10 @@ def test_lengths_near_the_critical_point():
     assert (q[:2] < 1e-10).all()
     assert (q[2:] > 0.01).all()
     assert issubclass(ConvergenceError, RuntimeError)
+
+
+def test_variances_that_are_no_numbers():
+    with pytest.raises(InputError) as error:
+        ns.phase_diagram("tanh", ["high"], [0.1])
+    assert "weight_variances" in str(error.value)
+    assert "high" in str(error.value)
