@@ -1,30 +1,19 @@
 """A batch-norm MLP learns MNIST in one epoch."""
 
 import pytest
-import torch
-from torch import nn
 
 from normscope.data import load_data
+from normscope.nn import network
 from normscope.train import evaluate, fit
 
 pytestmark = pytest.mark.real_data
-
-
-def batch_norm_mlp(seed):
-    torch.manual_seed(seed)
-    return nn.Sequential(
-        nn.Flatten(),
-        *(nn.Linear(784, 256), nn.BatchNorm1d(256), nn.ReLU()),
-        *(nn.Linear(256, 256), nn.BatchNorm1d(256), nn.ReLU()),
-        nn.Linear(256, 10),
-    ).float()
 
 
 def test_one_epoch_reaches_96_percent():
     data, test = load_data("mnist"), load_data("mnist", "test")
     accuracies = []
     for seed in range(3):
-        model = batch_norm_mlp(seed)
+        model = network("mlp:784-256-256-10", norm="batch", seed=seed).float()
         run = fit(
             model, data, "cross_entropy", lr=0.1, momentum=0.9, epochs=1, batch_size=128, seed=seed
         )
