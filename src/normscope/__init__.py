@@ -23,6 +23,8 @@ _HOME = {
     "predict": "normscope.theory",
     "phase_diagram": "normscope.theory",
     "Prediction": "normscope.results",
+    "PredictionSet": "normscope.results",
+    "PhaseDiagram": "normscope.results",
     # measurement
     "Risk": "normscope.measure",
     "jacobian": "normscope.measure",

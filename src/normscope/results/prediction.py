@@ -40,7 +40,8 @@ class Prediction(Record):
         num_parameters: P, counting what ``parameters`` names.
         per_layer: each layer's term in the mean direction, its share of lambda_max, (layers,);
             with a norm on the outputs, of the network before that norm.
-        per_kind: the same by kind of parameter: weight, bias, gamma, beta.
+        per_kind: the same by kind of parameter: weight, bias, gamma, beta; like ``per_layer``
+            it describes the network before a norm on the outputs.
         order_parameters: q, qhat, qtilde and their ``_st`` (two samples) per layer; q and qtilde
             of layers 1..L, qhat of layers 0..L-1. qtilde is summed over positions.
         standard_error: of lambda_max where outputs were drawn at random (layer norm on top).

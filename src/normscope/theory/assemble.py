@@ -237,6 +237,8 @@ def _assumptions(
         notes.append("Inputs are independent, centred, of unit variance.")
     if parameters == "weights":
         notes.append("Weights only: biases, gamma and beta are not differentiated.")
+    elif spec.last_norm is not None:
+        notes.append("The norm on the outputs has no gain and shift of its own.")
     if spec.norm is not None and spec.norm.kind == "batch":
         notes.append(
             {

@@ -20,7 +20,7 @@ __all__ = [
 
 Array = NDArray[np.float64]
 LIMIT_SAMPLES = 4096  # samples that stand for T to infinity
-DRAWS = 32  # independent draws of the outputs
+DRAWS = 128  # independent draws of the outputs
 
 
 @equation(KARAKIDA2019, "Eq. (24)-(26), eta")
