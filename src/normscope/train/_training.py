@@ -44,6 +44,7 @@ class Training:
         self._diverged_at: int | None = None
         self._earlier, self._began = 0.0, time.monotonic()
         self._epoch_began_with: dict[str, Any] = {}
+        self._last_batch: Any = None
 
     def run(self, *, resume: bool) -> TrainingRun:
         """Train to the end, from the checkpoint if there is one."""
@@ -74,7 +75,7 @@ class Training:
         try:
             while not self._complete():
                 self._run_epoch(tick)
-            self._judge_parameters()
+            self._judge_last_update()
             self._finish("finished")
         except StopTraining as stop:
             self._finish("stopped", str(stop))
@@ -96,7 +97,8 @@ class Training:
 
     def _run_epoch(self, tick: Callable[[], None]) -> None:
         for batch in self._batches():
-            self._update(moved(batch, self._plan.device))
+            self._last_batch = moved(batch, self._plan.device)
+            self._update(self._last_batch)
             tick()
             if self._plan.steps is not None and self._complete():
                 break
@@ -169,11 +171,25 @@ class Training:
         if rule is not None and (reason := rule.reason(loss, self._losses[0])):
             raise _Diverged(f"Diverged after {self._step} updates: {reason}.")
 
-    def _judge_parameters(self) -> None:
-        """The last update is seen by no loss."""
-        for name, parameter in self._plan.model.named_parameters():
-            if self._plan.divergence is not None and not bool(parameter.isfinite().all()):
+    def _judge_last_update(self) -> None:
+        """No step follows the last update, so its loss is taken on the same batch, unrecorded."""
+        plan = self._plan
+        if plan.divergence is None:
+            return
+        for name, parameter in plan.model.named_parameters():
+            if not bool(parameter.isfinite().all()):
                 raise _Diverged(f"Diverged in the last update: {name!r} is not finite.")
+        if self._last_batch is None:  # resumed behind the last update
+            return
+        kept = [(buffer, buffer.detach().clone()) for buffer in plan.model.buffers()]
+        now = random_state(plan.device)
+        with torch.no_grad():
+            loss = float(plan.objective.value(plan.model, self._last_batch))
+            for buffer, value in kept:
+                buffer.copy_(value)
+        set_random_state(now, plan.device)
+        if reason := plan.divergence.reason(loss, self._losses[0]):
+            raise _Diverged(f"Diverged in the last update: {reason} on the same batch.")
 
     def _emit(self, kind: str, loss: float) -> None:
         lr = self._lrs[-1] if self._lrs else math.nan

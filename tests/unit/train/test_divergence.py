@@ -99,3 +99,19 @@ def test_without_a_rule_it_goes_on():
     run = parabola_run(1.0, steps=30, divergence=None)
     assert (run.outcome, run.updates) == ("finished", 30)
     assert run.final_loss > 1e15
+
+
+def test_divergence_in_the_last_update_is_seen_and_leaves_no_trace():
+    torch.manual_seed(0)
+    x, y = torch.randn(32, 4), torch.randn(32, 1)
+    model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 1))
+    before = torch.get_rng_state()
+    run = fit(model, [(x, y)], "mse", lr=200.0, steps=1)
+    assert run.outcome == "diverged"
+    assert run.diverged_at == 1
+    assert "last update" in run.reason
+    assert len(run.losses) == 1
+    assert model[1].num_batches_tracked.item() == 1  # the extra look is not a step
+    assert torch.equal(before, torch.get_rng_state())
+    calm = fit(model, [(x, y)], "mse", lr=1e-6, steps=1)
+    assert calm.outcome == "finished"
