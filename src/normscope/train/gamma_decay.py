@@ -50,6 +50,11 @@ class GammaDecay:
 
     def __post_init__(self) -> None:
         numbers = self.strength if isinstance(self.strength, Mapping) else {"": self.strength}
+        if not numbers:
+            raise InputError(
+                "Gamma decay got no layer: an empty mapping penalizes nothing. Name at least one "
+                "norm layer, give one number for all, or train without this penalty."
+            )
         for name, value in numbers.items():
             zeta = torch.as_tensor(value)
             if not bool((zeta >= 0).all() and zeta.isfinite().all()):

@@ -108,3 +108,8 @@ BAD = {
 def test_bad_input(make, text):
     with pytest.raises(InputError, match=text):
         make()
+
+
+def test_an_empty_mapping_is_refused():
+    with pytest.raises(InputError, match="got no layer"):
+        gamma_decay({})
