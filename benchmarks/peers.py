@@ -92,12 +92,12 @@ class Entry:
             try:
                 found, self.seconds, self.wall = timed(self.run)
             except Exception as error:
-                self.failure = f"{type(error).__name__}: {error}".splitlines()[0][:100]
+                self.failure = " ".join(f"{type(error).__name__}: {error}".split())[:100]
                 return
             before, self.error = self.error, error_of(self._work, found, self._exact)
             if self.error is None or self.error <= TOL:
                 return
-            stuck = before is not None and abs(self.error - before) <= 1e-2 * self.error
+            stuck = self.error > 0.1 and abs(self.error - (before or 0)) <= 1e-2 * self.error
             if self._contestant.settings == "tol" and stuck:
                 return  # converged to the answer of another question
 
