@@ -176,11 +176,14 @@ def correlation_fixed_point(
 def _below_one(pairs: PairMap, q: Array, weight: Array, bias: Array) -> Array:
     """The root in [0, 1) of a convex map: Newton from the left never overshoots."""
     c = np.zeros(q.size)
+    settled = np.zeros(q.size, dtype=bool)
     for _ in range(STEPS):
         gap = (weight * pairs.value(c) + bias) / q - c
         step = gap / (1 - weight * pairs.slope(c))
         after = np.clip(c + step, 0.0, 1.0)
-        if np.max(np.abs(after - c)) <= 1e-14:
+        # Steps go right until rounding turns one round: then nothing is left to gain.
+        settled |= (step <= 0) | (after - c <= 1e-14)
+        if settled.all():
             return after
         c = after
     residual = np.abs((weight * pairs.value(c) + bias) / q - c)
