@@ -1,3 +1,0 @@
-from normscope.record import Record
-
-__all__ = ["Record"]
