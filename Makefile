@@ -7,9 +7,9 @@ STAMP  := $(VENV)/.installed
 export OMP_NUM_THREADS ?= 1
 JOBS   ?= 2
 PYTEST := $(BIN)/python -m pytest -n $(JOBS)
-SLOW   := real_data or browser or gpu or bench
+NOT_CI := real_data or browser or gpu or bench
 
-.PHONY: help demo test test-slow test-real-data test-browser lint format types layers bench clean
+.PHONY: help demo test test-slow test-real-data lint format types layers bench clean
 
 help:
 	@echo "demo       install, then show a prediction and a measurement"
@@ -28,16 +28,13 @@ demo: $(STAMP)
 	$(BIN)/python examples/demo.py
 
 test: $(STAMP) lint types layers
-	$(PYTEST) -m "not slow and not distributed and not ($(SLOW))"
+	$(PYTEST) -m "not slow and not distributed and not ($(NOT_CI))"
 
 test-slow: $(STAMP)
-	$(PYTEST) -m "(slow or distributed) and not ($(SLOW))"
+	$(PYTEST) -m "(slow or distributed) and not ($(NOT_CI))"
 
 test-real-data: $(STAMP)
 	$(BIN)/python -m pytest -m real_data
-
-test-browser: $(STAMP)
-	$(BIN)/python -m pytest -m browser
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

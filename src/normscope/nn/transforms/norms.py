@@ -310,7 +310,11 @@ TRANSFORMS.add(
 )
 TRANSFORMS.add(
     "replace",
-    TransformKind(_replace, "replace:KIND->KIND", "exchange the kind of norm; scale, shift stay"),
+    TransformKind(
+        _replace,
+        "replace:KIND->KIND",
+        "exchange the kind of norm; scale and shift stay where the new has them",
+    ),
 )
 TRANSFORMS.add("gamma", TransformKind(_gamma, "gamma[:GLOB]=NUMBER", "set the scale of the norms"))
 TRANSFORMS.add(
