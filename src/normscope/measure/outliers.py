@@ -127,6 +127,10 @@ def spectral_bounds(
             "These bounds hold for positive semidefinite operators, e.g. fisher(risk). This one "
             "is not tagged so. Use top_eigenvalues instead."
         )
+    if num_matvecs < 12:
+        raise InputError(
+            f"num_matvecs must be at least 12, half for each of two traces. Got {num_matvecs!r}."
+        )
     first = trace(operator, num_matvecs=num_matvecs // 2, seed=seed)
     second = trace_of_square(operator, num_matvecs=num_matvecs // 2, seed=seed)
     return SpectralBounds(

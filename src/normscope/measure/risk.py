@@ -257,7 +257,8 @@ class Risk:
 
         Every process makes a risk of its own batches and calls this; products are then summed
         over processes, and every process gets the same result. Batch norm couples the samples of
-        one batch, on one process, as in distributed training.
+        one batch, on one process, as in distributed training. An error on one process leaves the
+        others waiting until the group's timeout.
 
         Args:
             group: of ``torch.distributed``; the default group if not given.
