@@ -1,8 +1,8 @@
 """Weights, biases, gamma and beta of every layer against drawn networks.
 
-Each entry of T F* (mean diagonal, mean direction) must lie within 4.5 standard errors plus the
-allowance for the remainder of the theory: 5/width for all networks, and 5/n more where n values stand
-behind a batch statistic.
+Each entry of T F* (mean diagonal, mean direction) must lie within 4.5 standard errors plus an
+allowance for the remainder of the theory: 5/width for all networks, and 5/n more where n values
+stand behind a batch statistic.
 
 The theory gives the order of the remainder, not its size: the factor 5 was chosen after first runs
 of these networks. So this test finds a missing or wrong term, not an error of a few per cent; a
