@@ -2,7 +2,8 @@
 
 Each entry yields ``(value, oracle, relative tolerance)``. Oracles are adaptive quadrature, explicit
 small matrices, literal loops, iteration of the map, or autograd; golden numbers and simulated
-networks are tested elsewhere. ``test_completeness.py`` fails for a formula that is not here.
+networks are tested elsewhere. ``test_completeness.py`` fails for a formula that is not here or in
+another file ``roster_*.py``.
 """
 
 from __future__ import annotations
@@ -23,6 +24,21 @@ from normscope.theory.meanfield.networks import stack
 
 Check = Callable[[], Iterator[tuple[Any, Any, float]]]
 NUMERIC: dict[str, Check] = {}
+NOT_FORMULAS = {  # public functions of theory that state no formula
+    "assemble.assembled": "puts formulas together for one network",
+    "assemble.assembled_from_data": "puts formulas together for one network",
+    "batchnorm.scaled_pair": "an integrand of train_gram, checked through it",
+    "grams.gram_of": "chooses the formulas of a theory",
+    "kernel.input_gram": "checks and multiplies the inputs",
+    "networks.shape_of": "says which specs share a recursion",
+    "networks.stack": "arrays from specs",
+    "outputs.with_output_norm": "chooses the formulas of the norm on the outputs",
+    "order.pooled": "averages over positions, one line",
+    "predict.predict": "the front door; its parts are the formulas",
+    "quadrature.gaussian_mean": "a numerical rule, not a formula",
+    "quadrature.gaussian_pair_mean": "a numerical rule, not a formula",
+    "quadrature.hermite_coefficients": "a numerical rule, not a formula",
+}
 SMOOTH = ("tanh", "sigmoid", "softplus", "gelu", "silu")
 NAMED = ("linear", "relu", "leaky_relu(0.1)", "erf", "erf(0.5)", *SMOOTH)
 PAIRS = ((1.0, 0.5, None), (2.5, -1.1, None), (1.3, 0.7, 2.9), (0.4, -0.3, 3.0))

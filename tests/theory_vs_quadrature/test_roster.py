@@ -1,9 +1,9 @@
-"""Every formula against its oracle (``tests/roster.py``)."""
+"""Every formula against its oracle (``tests/rosters.py``)."""
 
 import numpy as np
 import pytest
 
-from roster import NUMERIC
+from rosters import NUMERIC
 
 
 @pytest.mark.parametrize("name", sorted(NUMERIC))
