@@ -14,7 +14,13 @@ from torch.utils import _pytree as pytree
 
 from normscope.errors import InputError
 
-__all__ = ["Batch", "call_arguments", "float_leaves", "materialized"]
+__all__ = ["NO_BATCHES", "Batch", "call_arguments", "float_leaves", "materialized", "owned_batch"]
+
+
+NO_BATCHES = (
+    "There are no batches: the loader is empty or was already used up (a generator gives its "
+    "batches once). Pass a list of (inputs, targets), or a fresh DataLoader."
+)
 
 
 @dataclass(frozen=True)
@@ -62,22 +68,22 @@ def materialized(pairs: Iterable[Any], *, split: bool) -> list[Batch]:
             "batches must be a DataLoader or a list, one (inputs, targets) per batch. Got a "
             f"{type(pairs).__name__}; for one batch write Risk(model, inputs, targets, ...)."
         )
-    batches = []
-    for index, item in enumerate(pairs):
-        inputs, targets = _inputs_and_targets(item) if split else (item, None)
-        batch = Batch(_own(inputs), _own(targets))
-        _check_finite(batch.inputs, f"the inputs of batch {index}")
-        _check_finite(batch.targets, f"the targets of batch {index}")
-        if split and batch.size == 0:
-            raise InputError(f"Batch {index} is empty: {_shapes(batch.inputs)}. Drop it.")
-        batches.append(batch)
+    batches = [owned_batch(item, index, split=split) for index, item in enumerate(pairs)]
     if not batches:
-        raise InputError(
-            "There are no batches: the loader is empty or was already used up (a generator gives "
-            "its batches once). Pass a list of (inputs, targets), or a fresh DataLoader."
-        )
+        raise InputError(NO_BATCHES)
     share = 1 / len(batches)
     return [replace(batch, weight=share) for batch in batches]
+
+
+def owned_batch(item: Any, index: int, *, split: bool) -> Batch:
+    """An own copy of one item of a loader, checked; ``index`` is for the error message."""
+    inputs, targets = _inputs_and_targets(item) if split else (item, None)
+    batch = Batch(_own(inputs), _own(targets))
+    _check_finite(batch.inputs, f"the inputs of batch {index}")
+    _check_finite(batch.targets, f"the targets of batch {index}")
+    if split and batch.size == 0:
+        raise InputError(f"Batch {index} is empty: {_shapes(batch.inputs)}. Drop it.")
+    return batch
 
 
 def _inputs_and_targets(item: Any) -> tuple[Any, Any]:

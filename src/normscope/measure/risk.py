@@ -25,7 +25,7 @@ from normscope.measure._sharding import Sharing, joined
 from normscope.measure._statistics import STATISTICS, check_statistics
 from normscope.seeds import checked_seed
 
-__all__ = ["Risk", "checked_risk"]
+__all__ = ["Risk", "check_model", "checked_risk"]
 
 LossLike = str | nn.Module | Callable[[Any, Any], Tensor]
 
@@ -168,7 +168,7 @@ class Risk:
         seed: int,
         memory: str | int | None,
     ) -> None:
-        _check_model(model)
+        check_model(model)
         self.model = original_module(model)
         self.loss = loss
         self.statistics = statistics
@@ -319,7 +319,8 @@ def checked_risk(risk: Any, what: str) -> Risk:
     return risk
 
 
-def _check_model(model: nn.Module) -> None:
+def check_model(model: nn.Module) -> None:
+    """Refuse what is no module, a scripted one, and one spread over several devices."""
     if not isinstance(model, nn.Module):
         raise InputError(f"model must be a torch.nn.Module. Got {type(model).__name__} instead.")
     if isinstance(model, torch.jit.ScriptModule):

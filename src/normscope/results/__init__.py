@@ -3,14 +3,17 @@
 from normscope.results.density import SpectralDensity
 from normscope.results.estimate import Estimate
 from normscope.results.gram import GramSpectrum
+from normscope.results.layers import Coverage, LayerStatus
 from normscope.results.outliers import LeadingDirections, SpectralBounds
 from normscope.results.phase import PhaseDiagram
 from normscope.results.prediction import Prediction, PredictionSet
 from normscope.results.spectrum import Spectrum
 
 __all__ = [
+    "Coverage",
     "Estimate",
     "GramSpectrum",
+    "LayerStatus",
     "LeadingDirections",
     "PhaseDiagram",
     "Prediction",

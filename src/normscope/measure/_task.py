@@ -1,0 +1,65 @@
+"""What is run on a batch: a loss of outputs and targets, or a function of model and batch."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+from normscope.errors import InputError
+from normscope.measure._loss import Loss, LossItself
+from normscope.measure._losses import as_loss
+
+__all__ = ["Task", "as_task"]
+
+# first parameters of functions loss(outputs, targets); any other function is loss_fn(model, batch)
+_OUTPUT_NAMES = ("input", "output", "logit", "pred", "y_hat", "yhat", "y_pred", "score")
+
+
+@dataclass(frozen=True)
+class Task:
+    """A loss, and how it is fed.
+
+    Attributes:
+        loss: of the outputs; with ``run`` the output is the loss itself.
+        run: ``loss_fn(model, batch)``, or None if the loss takes outputs and targets.
+    """
+
+    loss: Loss
+    run: Callable[[nn.Module, Any], Tensor] | None = None
+
+    @property
+    def has_outputs(self) -> bool:
+        """Whether a batch is (inputs, targets), and the outputs are known."""
+        return self.run is None
+
+
+def as_task(loss: Any) -> Task:
+    """The task that ``loss`` means.
+
+    A name, a torch loss, or a function whose first parameter is called like outputs
+    (``input``, ``outputs``, ``logits``, ``prediction``, ...) is a loss of outputs and targets; any
+    other function is ``loss_fn(model, batch)``, on batches of any form.
+    """
+    if isinstance(loss, str | nn.Module) or not callable(loss):
+        if loss is None:
+            raise InputError(
+                "A loss is missing: pass 'cross_entropy', 'mse', a torch loss or "
+                "loss_fn(model, batch)."
+            )
+        return Task(as_loss(loss))
+    first = _first_parameter(loss)
+    if first is not None and first.lower().startswith(_OUTPUT_NAMES):
+        return Task(as_loss(loss))
+    return Task(LossItself(), loss)
+
+
+def _first_parameter(function: Callable[..., Any]) -> str | None:
+    try:
+        names = list(inspect.signature(function).parameters)
+    except (TypeError, ValueError):  # some built-in functions have no signature
+        return "input"
+    return names[0] if names else None

@@ -1,0 +1,87 @@
+"""Sums over batches that can be merged: float64, and never a difference of large squares."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+__all__ = ["ChannelMoments", "SecondMoment"]
+
+
+class ChannelMoments:
+    """Mean and variance of each channel, merged over batches (Chan et al.).
+
+    Attributes:
+        count: rows seen.
+        mean: of each channel, (channels,) float64.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.mean = torch.zeros(0, dtype=torch.float64)
+        self._squares = torch.zeros(0, dtype=torch.float64)
+
+    def add(self, rows: Tensor) -> None:
+        """Take in rows (n, channels) of any floating-point type."""
+        rows = rows.reshape(-1, rows.shape[-1])
+        n = rows.shape[0]
+        mean = rows.mean(0, dtype=torch.float64)
+        # Deviations from a rounded mean are small, so that float32 squares lose nothing.
+        deviations = rows - mean.to(rows.dtype)
+        shift = mean - mean.to(rows.dtype).double()
+        squares = deviations.square().sum(0, dtype=torch.float64) - n * shift.square()
+        self.merge(n, mean.cpu(), squares.cpu())
+
+    def merge(self, n: int, mean: Tensor, squares: Tensor) -> None:
+        """Take in ``n`` rows by their mean and their summed squared deviations."""
+        if self.count == 0:
+            self.count, self.mean, self._squares = n, mean, squares
+            return
+        total = self.count + n
+        step = mean - self.mean
+        self.mean = self.mean + step * (n / total)
+        self._squares = self._squares + squares + step.square() * (self.count * n / total)
+        self.count = total
+
+    @property
+    def variance(self) -> Tensor:
+        """Of each channel, divided by the number of rows."""
+        return (self._squares / self.count).clamp(min=0)
+
+
+class SecondMoment:
+    """E[v v^T] over rows, and E[v], merged over batches in float64.
+
+    Attributes:
+        count: rows seen.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._mean = torch.zeros(0, dtype=torch.float64)
+        self._centred = torch.zeros(0, 0, dtype=torch.float64)
+
+    def add(self, rows: Tensor) -> None:
+        """Take in rows (n, d)."""
+        rows = rows.reshape(-1, rows.shape[-1]).double()
+        n, mean = rows.shape[0], rows.mean(0)
+        centred = rows - mean
+        scatter = centred.T @ centred
+        if self.count == 0:
+            self.count, self._mean, self._centred = n, mean, scatter
+            return
+        total = self.count + n
+        step = mean - self._mean
+        self._centred += scatter + torch.outer(step, step) * (self.count * n / total)
+        self._mean = self._mean + step * (n / total)
+        self.count = total
+
+    def matrix(self, *, centred: bool = False) -> Tensor:
+        """E[v v^T], or the covariance, (d, d)."""
+        covariance = self._centred / self.count
+        return covariance if centred else covariance + torch.outer(self._mean, self._mean)
+
+    @property
+    def mean(self) -> Tensor:
+        """E[v], (d,)."""
+        return self._mean

@@ -1,0 +1,83 @@
+"""What every probe is: something that watches passes of a network and keeps only sums."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from normscope.measure._batches import Batch, float_leaves
+from normscope.measure._functional import ModelFunction
+from normscope.measure._task import Task
+from normscope.measure.probes.sites import WEIGHTED, Site
+
+__all__ = ["Pass", "Probe", "SkipLayer"]
+
+
+class SkipLayer(Exception):  # noqa: N818 - a signal, not an error
+    """Raised by a probe to leave a layer out; its text is the reason that users read."""
+
+
+@dataclass(frozen=True, eq=False)
+class Pass:
+    """One batch, run: what a probe is given when all its signals have been seen.
+
+    Attributes:
+        batch: inputs and targets, as given.
+        targets: where the model lives.
+        outputs: what the model returned, with its graph if gradients were asked for.
+        loss: one number.
+        gradients: of the loss, by parameter name; None where the loss does not depend on it.
+        weights: values of the parameters, by name.
+    """
+
+    task: Task
+    function: ModelFunction
+    batch: Batch
+    targets: Any
+    outputs: Any
+    loss: Tensor
+    gradients: dict[str, Tensor | None]
+    weights: dict[str, Tensor]
+    _quietly: Callable[[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]], Any]
+
+    def pulled_back(
+        self, slopes: Sequence[Tensor], names: Sequence[str]
+    ) -> dict[str, Tensor | None]:
+        """Gradients of <slopes, outputs> in the named parameters, by a partial backward pass.
+
+        ``slopes`` has one tensor per floating-point output. No probe is told of this pass.
+        """
+        found = self._quietly(
+            float_leaves(self.outputs), [self.weights[n] for n in names], list(slopes)
+        )
+        return dict(zip(names, found, strict=True))
+
+
+class Probe:
+    """Watches sites of the kinds it names; its methods do nothing unless it defines them.
+
+    A probe keeps sums, not signals, so that a loader may be of any length. An exception in the
+    methods of a site leaves that site out and goes on with the others.
+    """
+
+    watches: ClassVar[tuple[str, ...]] = WEIGHTED
+    needs_gradients: ClassVar[bool] = False
+    keeps_graph: ClassVar[bool] = False  # True for ``Pass.pulled_back``
+
+    def starting(self, batch: Batch) -> None:
+        """A batch is about to be run."""
+
+    def entering(self, site: Site, x: Tensor) -> None:
+        """``x`` is about to go into the operation at ``site``."""
+
+    def leaving(self, site: Site, x: Tensor, out: Tensor) -> None:
+        """``out`` came out; ``x`` is overwritten if the operation works in place."""
+
+    def gradient(self, site: Site, x: Tensor, g: Tensor) -> None:
+        """``g`` is the gradient of the batch's loss in what came out; ``x`` went in."""
+
+    def finished(self, run: Pass) -> None:
+        """A batch is done, backward pass included."""

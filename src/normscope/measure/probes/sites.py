@@ -1,0 +1,107 @@
+"""Places in a network where signals are seen, and how they are named and chosen."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from normscope.errors import InputError
+from normscope.registry import near_match
+
+__all__ = ["ACTIVATION", "CONV", "LINEAR", "NORM", "WEIGHTED", "Geometry", "Selection", "Site"]
+
+LINEAR, CONV, NORM, ACTIVATION = "linear", "conv", "norm", "activation"
+WEIGHTED = (LINEAR, CONV)
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """How a convolution moves its window; entries per spatial axis."""
+
+    stride: tuple[int, ...]
+    padding: tuple[int, ...] | str
+    dilation: tuple[int, ...]
+    groups: int
+    transposed: bool = False
+
+
+@dataclass(frozen=True)
+class Site:
+    """One use of one operation.
+
+    Attributes:
+        name: of the module or parameter; ``#2`` marks its second use in a pass.
+        kind: ``"linear"``, ``"conv"``, ``"norm"`` or ``"activation"``.
+        operation: such as ``"conv2d"``, ``"BatchNorm2d"``, ``"relu"``.
+        layer: number of the weighted layer, from 1 in forward order; a norm or activation has
+            that of the weighted layer before it, 0 if there is none.
+        weight: name of the weight, None if it is no parameter or there is none.
+        axis: of the channels: 1 or -1.
+        geometry: of a convolution.
+    """
+
+    name: str
+    kind: str
+    operation: str
+    layer: int
+    weight: str | None = None
+    axis: int = -1
+    geometry: Geometry | None = None
+
+    def rows(self, signal: Tensor) -> Tensor:
+        """A signal at this site as (samples, positions, channels)."""
+        if signal.ndim == 1:
+            return signal[None, None]
+        if self.axis == 1:
+            return signal.flatten(2).transpose(1, 2) if signal.ndim > 2 else signal[:, None]
+        return signal.reshape(signal.shape[0], -1, signal.shape[-1])
+
+
+class Selection:
+    """Which layers a probe looks at: None for all, names, globs, or layer numbers.
+
+    Args:
+        layers: one name, glob or number, or several; a norm or activation goes with its own name,
+            or with the number of the weighted layer before it.
+    """
+
+    def __init__(self, layers: str | int | Sequence[str | int] | None) -> None:
+        alone = isinstance(layers, str | int)
+        wanted: list[Any] = [layers] if alone else list(layers or [])  # type: ignore[arg-type]
+        for item in wanted:
+            if isinstance(item, bool) or not isinstance(item, str | int):
+                raise InputError(
+                    "layers must be names, globs such as 'layer1.*', or numbers from 1. "
+                    f"Got {item!r} instead."
+                )
+        if layers is not None and not wanted:
+            raise InputError("layers is empty: nothing would be measured. Leave it out for all.")
+        self._wanted = wanted
+        self._seen: dict[Any, bool] = dict.fromkeys(wanted, False)
+
+    def __contains__(self, site: Site) -> bool:
+        if not self._wanted:
+            return True
+        plain = site.name.partition("#")[0]
+        found = False
+        for item in self._wanted:
+            if item == site.layer or (
+                isinstance(item, str)
+                and (fnmatch.fnmatchcase(plain, item) or fnmatch.fnmatchcase(site.name, item))
+            ):
+                self._seen[item] = found = True
+        return found
+
+    def require_found(self, names: Sequence[str]) -> None:
+        """Refuse what matched no site of a pass; ``names`` are those there were."""
+        for item, seen in self._seen.items():
+            if not seen:
+                hint = near_match(str(item), list(names)) if isinstance(item, str) else ""
+                raise InputError(
+                    f"No layer of this network is reached under {item!r}. {hint} "
+                    f"It has {len(names)} measurable places, such as {', '.join(names[:4])}."
+                )

@@ -1,0 +1,64 @@
+"""Which layers a measurement covers, and why it leaves out others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from normscope.record import Record
+
+__all__ = ["Coverage", "LayerStatus"]
+
+
+@dataclass(frozen=True, eq=False)
+class LayerStatus(Record):
+    """What became of one layer.
+
+    Attributes:
+        name: of the layer, ``#2`` for its second use.
+        number: of the weighted layer, from 1 in forward order; 0 if none came before.
+        kind: ``"linear"``, ``"conv"``, ``"norm"``, ``"activation"`` or ``"other"``.
+        status: ``"ok"``, ``"skipped"`` or ``"failed"``.
+        reason: why not ok, in words.
+    """
+
+    name: str
+    number: int
+    kind: str
+    status: str = "ok"
+    reason: str = ""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Coverage(Record):
+    """The layers of a measurement, in forward order, and the share that was measured."""
+
+    layers: tuple[LayerStatus, ...]
+    parameters: float  # share of the model's parameters that belong to layers that are ok
+    total_parameters: int
+
+    @property
+    def ok(self) -> tuple[LayerStatus, ...]:
+        """The layers that were measured."""
+        return tuple(layer for layer in self.layers if layer.status == "ok")
+
+    @property
+    def left_out(self) -> tuple[LayerStatus, ...]:
+        """The layers that were not, each with its reason."""
+        return tuple(layer for layer in self.layers if layer.status != "ok")
+
+    def summary(self) -> str:
+        """One line, and one for each reason to leave layers out."""
+        lines = [
+            f"{len(self.ok)} of {len(self.layers)} layers measured, with "
+            f"{100 * self.parameters:.0f} % of {self.total_parameters:,} parameters"
+        ]
+        reasons: dict[tuple[str, str], list[str]] = {}
+        for layer in self.left_out:
+            reasons.setdefault((layer.status, layer.reason), []).append(layer.name)
+        for (status, reason), names in reasons.items():
+            shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if names[3:] else "")
+            lines.append(f"  {status}: {shown}: {reason}")
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return f"Coverage({len(self.ok)} of {len(self.layers)} layers)"
