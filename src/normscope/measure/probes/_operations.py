@@ -74,7 +74,9 @@ def is_norm(module: nn.Module) -> bool:
     known = _NormBase | nn.LayerNorm | nn.GroupNorm | nn.RMSNorm | nn.LocalResponseNorm
     if isinstance(module, known) or hasattr(module, "batch_statistics"):
         return True
-    called = type(module).__name__.rstrip("123d").endswith("Norm")
+    name = type(module).__name__
+    # Names with an underscore are torch's norms of weights, not of signals.
+    called = name.rstrip("123d").endswith("Norm") and not name.startswith("_")
     return called and not any(True for _ in module.children())
 
 

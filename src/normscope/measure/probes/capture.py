@@ -28,6 +28,7 @@ from normscope.measure.probes._operations import (
     norm_axis,
 )
 from normscope.measure.probes.sites import ACTIVATION, CONV, LINEAR, NORM, Site
+from normscope.nn.zoo import on_shortcut
 
 __all__ = ["Capture", "Watcher"]
 
@@ -200,7 +201,7 @@ class Capture:
         x = args[0] if args else kwargs["input"]
         weight = args[1] if len(args) > 1 else kwargs["weight"]
         name, parameter = self._weight_name(weight, operation)
-        self._layer += 1
+        self._layer += 0 if on_shortcut(name) else 1
         site = Site(
             name=self._numbered(name),
             kind=kind,

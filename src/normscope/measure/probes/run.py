@@ -190,7 +190,7 @@ class _Passing:
             origin = self._listener.first_nonfinite
             where = f"The first layer with a non-finite output is {origin!r}. " if origin else ""
             raise MeasurementError(
-                f"The loss of batch {self._batches} is {float(loss)}, so that no gradient is "
+                f"The loss of batch {self._batches} is {loss.item()}, so that no gradient is "
                 f"finite. {where}A diverged run, a logarithm or root of zero, or overflow are the "
                 "usual causes; `activations` shows the signals up to that layer."
             )

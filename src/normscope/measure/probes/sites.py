@@ -37,8 +37,8 @@ class Site:
         name: of the module or parameter; ``#2`` marks its second use in a pass.
         kind: ``"linear"``, ``"conv"``, ``"norm"`` or ``"activation"``.
         operation: such as ``"conv2d"``, ``"BatchNorm2d"``, ``"relu"``.
-        layer: number of the weighted layer, from 1 in forward order; a norm or activation has
-            that of the weighted layer before it, 0 if there is none.
+        layer: number of the weighted layer, from 1 in forward order; a norm, an activation or a
+            projection on a shortcut has that of the weighted layer before it, 0 if there is none.
         weight: name of the weight, None if it is no parameter or there is none.
         axis: of the channels: 1 or -1.
         geometry: of a convolution.

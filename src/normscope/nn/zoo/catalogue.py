@@ -71,9 +71,14 @@ def numbered_layers(model: nn.Module) -> dict[int, tuple[str, nn.Module]]:
         named = [(n, m) for n, m in model.named_modules() if isinstance(m, AFFINE)]
     seen: dict[str, nn.Module] = {}
     for path, layer in named:
-        if not {"shortcut", "downsample"} & set(path.split(".")):
+        if not on_shortcut(path):
             seen.setdefault(path, layer)
     return dict(enumerate(seen.items(), start=1))
+
+
+def on_shortcut(path: str) -> bool:
+    """Whether a layer is a projection on a shortcut, which has no number of its own."""
+    return bool({"shortcut", "downsample"} & set(path.split(".")))
 
 
 def _factory(base: str) -> Callable[..., nn.Module]:

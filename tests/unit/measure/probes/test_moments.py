@@ -1,0 +1,51 @@
+"""Merged moments: the same however the rows are cut, and right where squares would cancel."""
+
+from __future__ import annotations
+
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from normscope.measure.probes.moments import ChannelMoments, SecondMoment
+
+
+def rows(n, d, seed, shift=0.0, dtype=torch.float64):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(n, d, generator=generator, dtype=dtype) + shift
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=5), st.integers(0, 10**6))
+def test_cut_rows_give_the_moments_of_all_rows(sizes, seed):
+    x = rows(sum(sizes), 3, seed, shift=2.0)
+    channels, second = ChannelMoments(), SecondMoment()
+    for part in x.split(sizes):
+        channels.add(part)
+        second.add(part)
+    assert channels.count == second.count == len(x)
+    torch.testing.assert_close(channels.mean, x.mean(0))
+    torch.testing.assert_close(channels.variance, x.var(0, unbiased=False))
+    torch.testing.assert_close(second.matrix(), x.T @ x / len(x))
+    torch.testing.assert_close(second.mean, x.mean(0))
+    covariance = torch.cov(x.T, correction=0).reshape(3, 3)
+    torch.testing.assert_close(second.matrix(centred=True), covariance)
+
+
+def test_small_variance_on_a_large_mean_in_float32():
+    """mean of squares minus squared mean would leave no digit: 1e4^2 against 1e-2^2."""
+    exact = 1e-2 * rows(4000, 2, 0) + 1e4
+    x = exact.float()
+    moments = ChannelMoments()
+    for part in x.split(500):
+        moments.add(part)
+    torch.testing.assert_close(
+        moments.variance, x.double().var(0, unbiased=False), rtol=1e-6, atol=0
+    )
+
+
+def test_rows_of_images_are_positions():
+    moments = ChannelMoments()
+    x = rows(4 * 5, 3, 1).reshape(4, 5, 3)
+    moments.add(x)
+    assert moments.count == 20
+    torch.testing.assert_close(moments.mean, x.mean((0, 1)))
