@@ -54,7 +54,7 @@ class Listener(Watcher):
             self.sites[site.name] = site
             if site in self._selection:
                 self.watched.add(site.name)
-        if site.name in self.watched and _finite(x):
+        if self._seen(site) and _finite(x):
             self._tell(site, lambda probe: probe.entering(site, x.detach()))
 
     def leaving(self, site: Site, x: Tensor, out: Tensor) -> None:
@@ -65,11 +65,14 @@ class Listener(Watcher):
             reason = f"signals are not finite from {self.first_nonfinite!r} on"
             self._trouble(site, "failed", reason)
             return
-        if site.name not in self.watched:
-            return
-        self._tell(site, lambda probe: probe.leaving(site, x.detach(), out.detach()))
-        if self._backward and out.requires_grad:
+        if self._seen(site):
+            self._tell(site, lambda probe: probe.leaving(site, x.detach(), out.detach()))
+        if self._backward and out.requires_grad and self._seen(site, gradients=True):
             self._expect_gradient(site, x.detach(), out)
+
+    def _seen(self, site: Site, *, gradients: bool = False) -> bool:
+        selected = site.name in self.watched
+        return any(p.sees(site, selected=selected, gradients=gradients) for p in self.probes)
 
     def _expect_gradient(self, site: Site, x: Tensor, out: Tensor) -> None:
         version = x._version
@@ -87,9 +90,10 @@ class Listener(Watcher):
         out.register_hook(arrived)  # type: ignore[no-untyped-call]
 
     def _tell(self, site: Site, say: Callable[[Probe], Any], *, gradients: bool = False) -> None:
+        selected = site.name in self.watched
         for index, probe in enumerate(self.probes):
-            unwanted = site.kind not in probe.watches or (gradients and not probe.needs_gradients)
-            if unwanted or (index, site.name) in self.troubles:
+            seen = probe.sees(site, selected=selected, gradients=gradients)
+            if not seen or (index, site.name) in self.troubles:
                 continue
             try:
                 with torch.no_grad():

@@ -104,6 +104,7 @@ def conv_geometry(
 
     padding = given.get("padding", 0)
     return Geometry(
+        kernel=tuple(weight.shape[2:]),
         stride=entries(given.get("stride", 1)),
         padding=padding if isinstance(padding, str) else entries(padding),
         dilation=entries(given.get("dilation", 1)),

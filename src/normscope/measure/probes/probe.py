@@ -65,7 +65,15 @@ class Probe:
 
     watches: ClassVar[tuple[str, ...]] = WEIGHTED
     needs_gradients: ClassVar[bool] = False
-    keeps_graph: ClassVar[bool] = False  # True for ``Pass.pulled_back``
+    keeps_graph: bool = False  # True for ``Pass.pulled_back``
+
+    def sees(self, site: Site, *, selected: bool, gradients: bool) -> bool:
+        """Whether it is told of signals (or gradients) at ``site``.
+
+        Sites of other kinds than ``watches`` may be seen too; they have no row in the coverage.
+        """
+        known = selected and site.kind in self.watches
+        return known and (self.needs_gradients or not gradients)
 
     def starting(self, batch: Batch) -> None:
         """A batch is about to be run."""

@@ -22,6 +22,7 @@ WEIGHTED = (LINEAR, CONV)
 class Geometry:
     """How a convolution moves its window; entries per spatial axis."""
 
+    kernel: tuple[int, ...]
     stride: tuple[int, ...]
     padding: tuple[int, ...] | str
     dilation: tuple[int, ...]
