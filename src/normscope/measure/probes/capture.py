@@ -44,6 +44,12 @@ class Watcher(ABC):
     def leaving(self, site: Site, x: Tensor, out: Tensor) -> None:
         """The operation gave ``out``; ``x`` is overwritten if it works in place."""
 
+    def calling(self, capture: Capture) -> None:  # noqa: B027 - most have no use for it
+        """The model itself, not a part of it, is about to run."""
+
+    def returned(self) -> None:  # noqa: B027
+        """The model itself has run, or has raised an error."""
+
 
 class Capture:
     """A context in which every pass of ``model`` is watched; its hooks are gone afterwards.
@@ -111,6 +117,8 @@ class Capture:
 
     def _entering_module(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         if not self._stack:
+            if module is self._model:
+                self._watcher.calling(self)
             self._listen()
         self._stack.append(module)
         self.reached.add(self._names[module])
@@ -130,6 +138,8 @@ class Capture:
             self._stop_listening()
         if module is self._model:
             self.outputs = out
+            if not self._stack:
+                self._watcher.returned()
 
     def begin_pass(self) -> None:
         """Count layers and uses from the beginning again, and look up the parameters anew."""
