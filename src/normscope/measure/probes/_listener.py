@@ -25,6 +25,7 @@ class Listener(Watcher):
         watched: names of those that were asked for.
         troubles: (index of probe, site name) -> (status, reason).
         first_nonfinite: the first site whose output was not finite.
+        replayed_to: who alone is told of the gradients of a replayed pass.
     """
 
     def __init__(self, probes: Sequence[Probe], selection: Selection) -> None:
@@ -36,6 +37,7 @@ class Listener(Watcher):
         self.watched: set[str] = set()
         self.troubles: dict[tuple[int, str], tuple[str, str]] = {}
         self.first_nonfinite: str | None = None
+        self.replayed_to: Callable[[Site, Tensor], None] | None = None
 
     @property
     def names(self) -> list[str]:
@@ -78,6 +80,8 @@ class Listener(Watcher):
         version = x._version
 
         def arrived(g: Tensor) -> None:
+            if self.replayed_to is not None:
+                self.replayed_to(site, g.detach())
             if self.deaf:
                 return
             if x._version != version and site.kind in ("linear", "conv"):

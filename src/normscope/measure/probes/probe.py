@@ -42,6 +42,7 @@ class Pass:
     gradients: dict[str, Tensor | None]
     weights: dict[str, Tensor]
     _quietly: Callable[[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]], Any]
+    _replay: Callable[..., None]
 
     def pulled_back(
         self, slopes: Sequence[Tensor], names: Sequence[str]
@@ -55,6 +56,15 @@ class Pass:
         )
         return dict(zip(names, found, strict=True))
 
+    def replayed(self, slopes: Sequence[Tensor], tell: Callable[[Site, Tensor], None]) -> None:
+        """One more backward pass, of <slopes, outputs>: ``tell(site, g)`` for each site seen.
+
+        ``g`` is the gradient in what came out there; ``slopes`` as for ``pulled_back``. Needs
+        ``keeps_graph``, and a ``sees`` that is true of gradients.
+        """
+        outputs = float_leaves(self.outputs)
+        self._replay(outputs, list(self.weights.values()), list(slopes), tell)
+
 
 class Probe:
     """Watches sites of the kinds it names; its methods do nothing unless it defines them.
@@ -65,7 +75,7 @@ class Probe:
 
     watches: ClassVar[tuple[str, ...]] = WEIGHTED
     needs_gradients: ClassVar[bool] = False
-    keeps_graph: bool = False  # True for ``Pass.pulled_back``
+    keeps_graph: bool = False  # True for ``Pass.pulled_back`` and ``Pass.replayed``
 
     def sees(self, site: Site, *, selected: bool, gradients: bool) -> bool:
         """Whether it is told of signals (or gradients) at ``site``.

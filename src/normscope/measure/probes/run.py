@@ -22,13 +22,13 @@ from normscope.measure.probes._coverage import coverage_of
 from normscope.measure.probes._listener import Listener
 from normscope.measure.probes.capture import Capture
 from normscope.measure.probes.probe import Pass, Probe
-from normscope.measure.probes.sites import Selection
+from normscope.measure.probes.sites import Selection, Site
 from normscope.measure.progress import progress
 from normscope.measure.risk import check_model
 from normscope.results import Coverage
 from normscope.seeds import checked_seed
 
-__all__ = ["Passes", "run_probes"]
+__all__ = ["Passes", "every_parameter", "run_probes"]
 
 Layers = str | int | Sequence[str | int] | None
 
@@ -121,7 +121,7 @@ class _Passing:
         self._listener = Listener(probes, selection)
         self._capture = Capture(model, self._listener)
         self.function = ModelFunction(
-            model, _every_parameter(model), statistics=statistics, seed=seed, run=self._call
+            model, every_parameter(model), statistics=statistics, seed=seed, run=self._call
         )
         self._batches = self._samples = 0
         self._losses: list[float] = []
@@ -139,9 +139,10 @@ class _Passing:
         batch = function.prepared(batch)
         for probe in self._probes:
             probe.starting(batch)
-        listener.begin(backward=backward)
-        with function.open(), self._capture, torch.set_grad_enabled(backward):
-            leaves = [v.detach().requires_grad_(backward) for v in function.values]
+        graph = backward or any(probe.keeps_graph for probe in self._probes)
+        listener.begin(backward=graph)
+        with function.open(), self._capture, torch.set_grad_enabled(graph):
+            leaves = [v.detach().requires_grad_(graph) for v in function.values]
             outputs = self._guarded(lambda: function(leaves, batch))
             loss = self._loss(outputs, batch)
             gradients = self._gradients(loss, leaves) if backward and loss is not None else []
@@ -219,6 +220,7 @@ class _Passing:
             gradients=dict(zip(names, gradients, strict=True)) if gradients else {},
             weights=dict(zip(names, leaves, strict=True)),
             _quietly=self._quietly,
+            _replay=self._replay,
         )
         self._listener.deaf = True
         for probe in self._probes:
@@ -230,6 +232,19 @@ class _Passing:
         return torch.autograd.grad(
             list(outputs), list(inputs), list(slopes), retain_graph=True, allow_unused=True
         )
+
+    def _replay(
+        self,
+        outputs: Sequence[Tensor],
+        inputs: Sequence[Tensor],
+        slopes: Sequence[Tensor],
+        tell: Callable[[Site, Tensor], None],
+    ) -> None:
+        self._listener.replayed_to = tell
+        try:
+            self._quietly(outputs, inputs, slopes)
+        finally:
+            self._listener.replayed_to = None
 
     def result(self) -> Passes:
         """Coverage and convention, once all batches are done."""
@@ -255,7 +270,8 @@ class _Passing:
         )
 
 
-def _every_parameter(model: nn.Module) -> ParameterSet:
+def every_parameter(model: nn.Module) -> ParameterSet:
+    """All floating-point parameters of a model, trainable or not; an error if it has none."""
     named = dict(model.named_parameters())
     real = {name: p for name, p in named.items() if p.is_floating_point()}
     if not real:
