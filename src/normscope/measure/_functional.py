@@ -84,6 +84,13 @@ class ModelFunction:
         other._held = {**self._held, **rest}
         return other
 
+    def reseeded(self, seed: int) -> ModelFunction:
+        """The same function at the same point, with other random numbers."""
+        other = object.__new__(ModelFunction)
+        other.__dict__.update(self.__dict__)
+        other._seed = seed
+        return other
+
     @contextlib.contextmanager
     def open(self, *, blocks: Wrapper | None = None, fused: bool = False) -> Iterator[None]:
         """The span in which calls, and backward passes of checkpointed calls, are made.

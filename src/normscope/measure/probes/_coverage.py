@@ -9,7 +9,7 @@ from normscope.measure.probes._listener import Listener
 from normscope.measure.probes.sites import Site
 from normscope.results import Coverage, LayerStatus
 
-__all__ = ["coverage_of"]
+__all__ = ["coverage_of", "owner_of"]
 
 
 def coverage_of(model: nn.Module, listener: Listener, index: int, reached: set[str]) -> Coverage:
@@ -22,7 +22,7 @@ def coverage_of(model: nn.Module, listener: Listener, index: int, reached: set[s
         if s.kind in probe.watches
     ]
     counts = {name: p.numel() for name, p in model.named_parameters()}
-    owners = {name: _owner(name) for name in counts}
+    owners = {name: owner_of(name) for name in counts}
     all_seen = {owner for s in listener.sites.values() for owner in _owners_of(s)}
     if len(listener.watched) == len(listener.sites):  # all layers were asked for
         layers += _unseen(model, all_seen, set(owners.values()), reached)
@@ -42,10 +42,10 @@ def coverage_of(model: nn.Module, listener: Listener, index: int, reached: set[s
 
 def _owners_of(site: Site) -> tuple[str, ...]:
     plain = site.name.partition("#")[0]
-    return (plain,) if site.weight is None else (plain, _owner(site.weight))
+    return (plain,) if site.weight is None else (plain, owner_of(site.weight))
 
 
-def _owner(parameter: str) -> str:
+def owner_of(parameter: str) -> str:
     """The module a parameter belongs to, as a user would say it."""
     if ".parametrizations." in parameter:
         return parameter.partition(".parametrizations.")[0]
