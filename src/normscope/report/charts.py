@@ -8,7 +8,7 @@ from typing import Any
 
 from normscope.errors import InputError
 from normscope.registry import Registry, near_match
-from normscope.report import phases, predictions, spectra
+from normscope.report import phases, predictions, randmat, spectra
 from normscope.report.style import theme
 
 __all__ = ["CHARTS", "chart"]
@@ -21,6 +21,8 @@ CHARTS.add("PhaseDiagram", phases.phase_chart)
 CHARTS.add("Spectrum", spectra.spectrum_chart)
 CHARTS.add("SpectralDensity", spectra.density_chart)
 CHARTS.add("GramSpectrum", spectra.gram_chart)
+CHARTS.add("DepthConditioning", randmat.conditioning_chart)
+CHARTS.add("ProductSpectrum", randmat.product_chart)
 
 
 def chart(result: object, **options: Any) -> Any:
@@ -28,7 +30,7 @@ def chart(result: object, **options: Any) -> Any:
 
     Args:
         result: a ``Prediction``, ``PredictionSet``, ``PhaseDiagram``, ``Spectrum``,
-            ``GramSpectrum`` or ``SpectralDensity``.
+            ``GramSpectrum``, ``SpectralDensity``, ``DepthConditioning`` or ``ProductSpectrum``.
         options: of the drawing, e.g. ``momentum=0.9`` for predictions, ``title="..."`` for all.
 
     Returns:
