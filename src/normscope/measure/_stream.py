@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Generator, Iterable, Sized
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,8 +35,8 @@ class Stream:
     split: bool
     total: int | None
 
-    def batches(self, device: torch.device) -> Iterator[Batch]:
-        """The batches; the global generators are left as they were."""
+    def batches(self, device: torch.device) -> Generator[Batch, None, None]:
+        """The batches; the global generators are as they were once it is used up or closed."""
         seen = False
         with random_state(device):
             for index, item in enumerate(self.source):

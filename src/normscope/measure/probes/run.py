@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -93,8 +94,9 @@ def run_probes(
         dtype=passing.function.parameters.dtype,
         seed=seed,
     )
-    with progress("batches", stream.total) as tick:
-        for batch in stream.batches(passing.function.device):
+    drawn = contextlib.closing(stream.batches(passing.function.device))
+    with progress("batches", stream.total) as tick, drawn as batches:
+        for batch in batches:
             passing.run(batch, backward=backward)
             tick()
     return passing.result()

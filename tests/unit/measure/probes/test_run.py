@@ -284,3 +284,18 @@ def test_frozen_parameters_have_gradients_at_their_outputs_too():
     run_probes(model, (case.inputs, case.targets), "mse", [probe])
     assert set(probe.g) == set(probe.sites)
     assert not any(p.requires_grad for p in model.parameters())
+
+
+def test_generators_are_put_back_while_the_error_is_still_in_hand():
+    loader = DataLoader(TensorDataset(X, LABELS), batch_size=2, shuffle=True)
+
+    class Stopping(Taker):
+        def finished(self, run):
+            raise KeyboardInterrupt
+
+    net = mlp()
+    before = torch.get_rng_state()
+    try:
+        run_probes(net, loader, "cross_entropy", [Stopping()])
+    except KeyboardInterrupt:  # its traceback keeps every frame alive
+        assert torch.equal(torch.get_rng_state(), before)
