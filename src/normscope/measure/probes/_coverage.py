@@ -17,7 +17,12 @@ def coverage_of(model: nn.Module, listener: Listener, index: int, reached: set[s
     probe = listener.probes[index]
     sites = [s for s in listener.sites.values() if s.name in listener.watched]
     layers = [
-        LayerStatus(s.name, s.layer, s.kind, *listener.troubles.get((index, s.name), ("ok", "")))
+        LayerStatus(
+            s.name,
+            s.layer,
+            s.kind,
+            *(listener.troubles.get((index, s.name)) or probe.verdict(s) or ("ok", "")),
+        )
         for s in sites
         if s.kind in probe.watches
     ]

@@ -42,7 +42,7 @@ class Pass:
     gradients: dict[str, Tensor | None]
     weights: dict[str, Tensor]
     _quietly: Callable[[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]], Any]
-    _replay: Callable[..., None]
+    _replay: Callable[..., Any]
 
     def pulled_back(
         self, slopes: Sequence[Tensor], names: Sequence[str]
@@ -56,14 +56,19 @@ class Pass:
         )
         return dict(zip(names, found, strict=True))
 
-    def replayed(self, slopes: Sequence[Tensor], tell: Callable[[Site, Tensor], None]) -> None:
+    def replayed(
+        self, slopes: Sequence[Tensor], tell: Callable[[Site, Tensor], None]
+    ) -> dict[str, Tensor | None]:
         """One more backward pass, of <slopes, outputs>: ``tell(site, g)`` for each site seen.
 
         ``g`` is the gradient in what came out there; ``slopes`` as for ``pulled_back``. Needs
-        ``keeps_graph``, and a ``sees`` that is true of gradients.
+        ``keeps_graph``, and a ``sees`` that is true of gradients. Returns the gradients of the
+        parameters.
         """
-        outputs = float_leaves(self.outputs)
-        self._replay(outputs, list(self.weights.values()), list(slopes), tell)
+        pairs = zip(float_leaves(self.outputs), slopes, strict=True)
+        outputs, kept = zip(*((o, s) for o, s in pairs if o.requires_grad), strict=True)
+        found = self._replay(outputs, list(self.weights.values()), kept, tell)
+        return dict(zip(self.weights, found, strict=True))
 
 
 class Probe:
@@ -99,3 +104,7 @@ class Probe:
 
     def finished(self, run: Pass) -> None:
         """A batch is done, backward pass included."""
+
+    def verdict(self, site: Site) -> tuple[str, str] | None:
+        """Status and reason of a site that was seen but has no numbers, after all batches."""
+        return None

@@ -241,10 +241,10 @@ class _Passing:
         inputs: Sequence[Tensor],
         slopes: Sequence[Tensor],
         tell: Callable[[Site, Tensor], None],
-    ) -> None:
+    ) -> Any:
         self._listener.replayed_to = tell
         try:
-            self._quietly(outputs, inputs, slopes)
+            return self._quietly(outputs, inputs, slopes)
         finally:
             self._listener.replayed_to = None
 
