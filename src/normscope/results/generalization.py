@@ -1,0 +1,177 @@
+"""Generalization errors against the load: theory, simulation, both in one panel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from normscope.record import Record
+from normscope.render import chart_of
+from normscope.results.teacher_student import standard_error_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["ErrorCurve", "GeneralizationPanel", "SimulatedErrors"]
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ErrorCurve(Record):
+    """A generalization error of theory against the load alpha = P / N.
+
+    ``np.asarray(curve)`` is ``error``; ``float(curve)`` the error at a single load. Where the error
+    diverges it is ``inf`` and ``reasons`` says why.
+    """
+
+    method: str
+    student: str
+    noise_variance: float  # S
+    alpha: Array  # (loads,)
+    error: Array  # (loads,) mean of (w*.x - yhat)^2, noise-free
+    gamma2: Array  # (loads,) squared length of the student, ||w||^2 / N
+    overlap: Array  # (loads,) gamma R, w.w* / N
+    reasons: tuple[str, ...]  # (loads,) why infinite, or what to know; else empty
+    regimes: tuple[str, ...] = ()  # (loads,) "interp" or "noninterp" where the theory has two
+    parameters: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def label(self) -> str:
+        """Method and parameters, for a legend."""
+        values = [f"{name} = {value:g}" for name, value in self.parameters.items()]
+        return ", ".join([self.method, *values])
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row per load."""
+        import pandas as pd
+
+        columns = {
+            "alpha": self.alpha,
+            "error": self.error,
+            "gamma2": self.gamma2,
+            "overlap": self.overlap,
+            "reason": self.reasons,
+        }
+        return pd.DataFrame(columns | ({"regime": self.regimes} if self.regimes else {}))
+
+    def summary(self) -> str:
+        """One line per load."""
+        rows = zip(self.alpha, self.error, self.reasons, strict=True)
+        lines = [f"  alpha {a:<6.4g} {e:.5g}{f'  ({why})' if why else ''}" for a, e, why in rows]
+        head = f"{self.label}, {self.student} student, noise variance {self.noise_variance:g}"
+        return "\n".join([head, *lines])
+
+    def chart(self, **options: Any) -> Any:
+        """Error against the load, as an Altair chart."""
+        return chart_of(self, **options)
+
+    def __float__(self) -> float:
+        return float(self.error.item())
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        return np.array(self.error, dtype=dtype)
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{value:.4g}" for value in self.error[:3])
+        more = ", ..." if len(self.error) > 3 else ""
+        return f"ErrorCurve({self.label}, {self.student}: {shown}{more})"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SimulatedErrors(Record):
+    """Generalization errors of trained or solved students, several seeds at each load."""
+
+    method: str
+    student: str
+    noise_variance: float
+    alpha: Array  # (loads,)
+    errors: Array  # (seeds, loads)
+    num_inputs: int
+    seed: int
+    parameters: dict[str, float] = field(default_factory=dict)
+    settings: dict[str, str] = field(default_factory=dict)  # how it was trained
+    notes: tuple[str, ...] = ()
+
+    @property
+    def mean(self) -> Array:
+        """Mean over the seeds, (loads,)."""
+        mean: Array = self.errors.mean(axis=0)
+        return mean
+
+    @property
+    def standard_error(self) -> Array:
+        """Standard error of the mean, (loads,); NaN for a single seed."""
+        return standard_error_of(self.errors)
+
+    @property
+    def label(self) -> str:
+        """Method and parameters, for a legend."""
+        values = [f"{name} = {value:g}" for name, value in self.parameters.items()]
+        return ", ".join([self.method, *values])
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row per load."""
+        import pandas as pd
+
+        columns = {"alpha": self.alpha, "error": self.mean, "standard_error": self.standard_error}
+        return pd.DataFrame(columns)
+
+    def summary(self) -> str:
+        """One line per load."""
+        rows = zip(self.alpha, self.mean, self.standard_error, strict=True)
+        lines = [f"  alpha {a:<6.4g} {e:.5g} +- {s:.2g}" for a, e, s in rows]
+        head = (
+            f"{self.label}, {self.student} student, noise variance {self.noise_variance:g}: "
+            f"{len(self.errors)} seeds, {self.num_inputs} inputs"
+        )
+        how = [f"  {name}: {value}" for name, value in self.settings.items()]
+        return "\n".join([head, *lines, *how, *self.notes])
+
+    def chart(self, **options: Any) -> Any:
+        """Errors with their standard errors against the load, as an Altair chart."""
+        return chart_of(self, **options)
+
+    def __repr__(self) -> str:
+        return (
+            f"SimulatedErrors({self.label}, {self.student}, {len(self.alpha)} loads, "
+            f"{len(self.errors)} seeds, {self.num_inputs} inputs)"
+        )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class GeneralizationPanel(Record):
+    """Theory and simulation of one student over one range of loads, as in Luo's Figure 1."""
+
+    curves: tuple[ErrorCurve, ...]
+    simulated: tuple[SimulatedErrors, ...]
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row per method and load; ``source`` is ``theory`` or ``simulation``."""
+        import pandas as pd
+
+        parts: Sequence[ErrorCurve | SimulatedErrors] = (*self.curves, *self.simulated)
+        frames = []
+        for part in parts:
+            frame = part.to_frame()
+            source = "theory" if isinstance(part, ErrorCurve) else "simulation"
+            frame.insert(0, "source", source)
+            frame.insert(0, "method", part.label)
+            frames.append(frame)
+        return pd.concat(frames, ignore_index=True)
+
+    def summary(self) -> str:
+        """Every curve and every simulation, one after the other."""
+        parts: Sequence[ErrorCurve | SimulatedErrors] = (*self.curves, *self.simulated)
+        return "\n".join(part.summary() for part in parts)
+
+    def chart(self, **options: Any) -> Any:
+        """Theory as lines, simulation as points with error bars, as an Altair chart."""
+        return chart_of(self, **options)
+
+    def __repr__(self) -> str:
+        return f"GeneralizationPanel({len(self.curves)} curves, {len(self.simulated)} simulations)"

@@ -1,0 +1,90 @@
+"""Arguments of the teacher-student model, refused where a formula would be silently wrong."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from normscope.errors import InputError
+
+Array = NDArray[np.float64]
+
+
+def numbers(name: str, values: ArrayLike) -> Array:
+    """``values`` as a float array, finite."""
+    try:
+        found = np.asarray(values, dtype=float)
+    except (TypeError, ValueError):
+        raise InputError(f"{name} must be a number or an array. Got {values!r}.") from None
+    if not np.all(np.isfinite(found)):
+        raise InputError(
+            f"{name} must be finite. Got {values!r}. A NaN or an infinity would pass through "
+            "every formula unseen."
+        )
+    return found
+
+
+def above_zero(name: str, values: ArrayLike, *, why: str) -> Array:
+    """Finite and positive; ``why`` says what a value of zero or below would mean."""
+    found = numbers(name, values)
+    if np.any(found <= 0):
+        raise InputError(f"{name} must be above 0, {why}. Got {values!r}.")
+    return found
+
+
+def at_least_zero(name: str, values: ArrayLike, *, why: str) -> Array:
+    """Finite and not negative."""
+    found = numbers(name, values)
+    if np.any(found < 0):
+        raise InputError(f"{name} must be at least 0, {why}. Got {values!r}.")
+    return found
+
+
+def correlations(values: ArrayLike) -> Array:
+    """R within [-1, 1], rounding forgiven."""
+    found = numbers("correlation", values)
+    if np.any(np.abs(found) > 1 + 1e-9):
+        raise InputError(
+            f"correlation is the cosine between student and teacher, from -1 to 1. Got {values!r}."
+        )
+    return np.clip(found, -1.0, 1.0)
+
+
+def learning_rates_of(lr: ArrayLike) -> Array:
+    """Eta > 0."""
+    return above_zero("lr", lr, why="a student with no step does not learn")
+
+
+def decays(zeta: ArrayLike) -> Array:
+    """Zeta >= 0."""
+    return at_least_zero("zeta", zeta, why="a negative decay makes gamma grow for ever")
+
+
+def lengths(length: ArrayLike) -> Array:
+    """L > 0."""
+    return above_zero("length", length, why="it divides the learning rate")
+
+
+def noise(noise_variance: float) -> float:
+    """S >= 0."""
+    return float(at_least_zero("noise_variance", noise_variance, why="it is a variance"))
+
+
+def loads(alpha: ArrayLike) -> Array:
+    """The loads alpha = P / N as a 1-D array."""
+    found = above_zero("alpha", alpha, why="it is the number of samples over the inputs, P / N")
+    if found.ndim > 1 or found.size == 0:
+        raise InputError(f"alpha must be a number or a list of numbers. Got shape {found.shape}.")
+    return np.atleast_1d(found)
+
+
+def counted(name: str, value: Any, *, least: int, why: str) -> int:
+    """A whole number of at least ``least``."""
+    whole = not isinstance(value, bool) and hasattr(value, "__index__")
+    if not whole or int(value) < least:
+        given = value if not isinstance(value, float) or math.isfinite(value) else repr(value)
+        raise InputError(f"{name} must be a whole number of at least {least}, {why}. Got {given}.")
+    return int(value)
