@@ -8,8 +8,9 @@ from typing import Any
 
 from normscope.errors import InputError
 from normscope.registry import Registry, near_match
-from normscope.report import phases, predictions, randmat, spectra
 from normscope.report.style import theme
+
+from normscope.report import phases, predictions, randmat, spectra, teacher_student
 
 __all__ = ["CHARTS", "chart"]
 
@@ -23,6 +24,13 @@ CHARTS.add("SpectralDensity", spectra.density_chart)
 CHARTS.add("GramSpectrum", spectra.gram_chart)
 CHARTS.add("DepthConditioning", randmat.conditioning_chart)
 CHARTS.add("ProductSpectrum", randmat.product_chart)
+CHARTS.add("LearningPath", teacher_student.path_chart)
+CHARTS.add("LearningComparison", teacher_student.comparison_chart)
+CHARTS.add("LearningRates", teacher_student.rates_chart)
+CHARTS.add("OverlapSlopes", teacher_student.slopes_chart)
+CHARTS.add("ErrorCurve", teacher_student.curve_chart)
+CHARTS.add("SimulatedErrors", teacher_student.simulated_chart)
+CHARTS.add("GeneralizationPanel", teacher_student.panel_chart)
 
 
 def chart(result: object, **options: Any) -> Any:
@@ -30,7 +38,10 @@ def chart(result: object, **options: Any) -> Any:
 
     Args:
         result: a ``Prediction``, ``PredictionSet``, ``PhaseDiagram``, ``Spectrum``,
-            ``GramSpectrum``, ``SpectralDensity``, ``DepthConditioning`` or ``ProductSpectrum``.
+            ``GramSpectrum``, ``SpectralDensity``, ``DepthConditioning``,
+            ``ProductSpectrum``, ``LearningPath``, ``LearningComparison``,
+            ``LearningRates``, ``OverlapSlopes``, ``ErrorCurve``, ``SimulatedErrors`` or
+            ``GeneralizationPanel``.
         options: of the drawing, e.g. ``momentum=0.9`` for predictions, ``title="..."`` for all.
 
     Returns:

@@ -2,6 +2,7 @@
 
 from normscope.results.density import SpectralDensity
 from normscope.results.estimate import Estimate
+from normscope.results.generalization import ErrorCurve, GeneralizationPanel, SimulatedErrors
 from normscope.results.gram import GramSpectrum
 from normscope.results.layers import Coverage, LayerStatus
 from normscope.results.outliers import LeadingDirections, SpectralBounds
@@ -9,19 +10,32 @@ from normscope.results.phase import PhaseDiagram
 from normscope.results.prediction import Prediction, PredictionSet
 from normscope.results.randmat import DepthConditioning, LinearReduction, ProductSpectrum
 from normscope.results.spectrum import Spectrum
+from normscope.results.teacher_student import (
+    LearningComparison,
+    LearningPath,
+    LearningRates,
+    OverlapSlopes,
+)
 
 __all__ = [
     "Coverage",
     "DepthConditioning",
+    "ErrorCurve",
     "Estimate",
+    "GeneralizationPanel",
     "GramSpectrum",
     "LayerStatus",
     "LeadingDirections",
+    "LearningComparison",
+    "LearningPath",
+    "LearningRates",
     "LinearReduction",
+    "OverlapSlopes",
     "PhaseDiagram",
     "Prediction",
     "PredictionSet",
     "ProductSpectrum",
+    "SimulatedErrors",
     "SpectralBounds",
     "SpectralDensity",
     "Spectrum",
