@@ -1,0 +1,160 @@
+"""Charts of how large a learning rate may be."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import altair as alt
+
+from normscope.report.style import PALETTE, inline, log_axis, number_label, positive
+
+if TYPE_CHECKING:
+    from normscope.results.stability import LRRange, StabilityBound, StabilityLimit
+
+__all__ = ["range_chart", "stability_chart"]
+
+WIDTH, HEIGHT = 520, 320
+COLOURS = {"learned": PALETTE[2], "did not learn": PALETTE[4], "diverged": PALETTE[1]}
+NAMES = {"diverges": "diverges", "does-not-learn": "does not learn"}
+
+
+def stability_chart(limit: StabilityLimit, *, title: str | None = None) -> Any:
+    """Loss at the end of each training over its learning rate, with the two intervals."""
+    rows = _trial_rows(limit)
+    lrs = [row["lr"] for row in rows] + [b for b in (limit.low, limit.high) if positive(b)]
+    x = {"title": "learning rate", **log_axis(lrs)}
+    y = {"title": "loss after the training", **_loss_axis([row["loss"] for row in rows])}
+    points = (
+        alt.Chart(inline(rows))
+        .mark_point(filled=True, size=70, opacity=0.9)
+        .encode(
+            x=alt.X("lr:Q", **x),
+            y=alt.Y("loss:Q", **y),
+            color=alt.Color("outcome:N", title=None, scale=_scale(COLOURS)),
+            shape=alt.Shape("outcome:N", title=None, scale=_shapes()),
+            tooltip=[
+                alt.Tooltip("lr:Q", format=".4g"),
+                alt.Tooltip("seed:N"),
+                alt.Tooltip("outcome:N"),
+                alt.Tooltip("final:N", title="loss"),
+                alt.Tooltip("updates:Q"),
+                alt.Tooltip("reason:N"),
+            ],
+        )
+    )
+    layers = [*_bands(limit, x), *_levels(limit, rows, y), points]
+    heading = alt.Title(title or _heading(limit.bound), subtitle=_notes(limit))
+    return alt.layer(*layers).properties(width=WIDTH, height=HEIGHT, title=heading)
+
+
+def range_chart(found: LRRange, *, title: str | None = None) -> Any:
+    """Losses of the growing learning rate, their fit, and the suggestion with its interval."""
+    rows: list[dict[str, Any]] = [
+        {"lr": float(lr), "loss": float(loss), "fitted": float(fit) if math.isfinite(fit) else None}
+        for lr, loss, fit in zip(found.lrs, found.losses, found.fitted, strict=True)
+        if math.isfinite(loss)
+    ]
+    x = {"title": "learning rate", **log_axis(row["lr"] for row in rows)}
+    y = {"title": "loss", **_loss_axis([row["loss"] for row in rows])}
+    base = alt.Chart(inline(rows)).encode(x=alt.X("lr:Q", **x))
+    tips = [alt.Tooltip(f"{name}:Q", format=".4g") for name in ("lr", "loss", "fitted")]
+    dots = base.mark_point(filled=True, size=22, opacity=0.55, color=PALETTE[0])
+    line = base.transform_filter("datum.fitted != null").mark_line(strokeWidth=2, color=PALETTE[0])
+    layers = [
+        dots.encode(y=alt.Y("loss:Q", **y), tooltip=tips),
+        line.encode(y=alt.Y("fitted:Q", **y)),
+    ]
+    if found.ok:
+        layers = [*_suggestion(found, x), *layers]
+    notes = [f"{found.rule}; turn {found.turn:.3g}" if found.ok else found.reason]
+    shown = f"Suggested learning rate {found.suggestion:.3g}" if found.ok else "No suggestion"
+    return alt.layer(*layers).properties(
+        width=WIDTH, height=HEIGHT, title=alt.Title(title or shown, subtitle=notes)
+    )
+
+
+def _trial_rows(limit: StabilityLimit) -> list[dict[str, Any]]:
+    """One row per trial; a loss that is not finite is drawn above all others."""
+    finite = [t.final for t in limit.trials if positive(t.final)]
+    top = 10 * max(finite, default=1.0)
+    return [
+        {"lr": t.lr, "seed": t.seed, "outcome": t.outcome, "final": f"{t.final:.4g}"}
+        | {"updates": t.updates, "reason": t.reason}
+        | {"loss": t.final if math.isfinite(t.final) else top}
+        for t in limit.trials
+    ]
+
+
+def _bands(limit: StabilityLimit, x: dict[str, Any]) -> list[Any]:
+    """Both intervals, with edges: a narrow one would not be seen."""
+    first, last = x["scale"].domain
+    layers = []
+    for bound, colour in ((limit.diverges, PALETTE[1]), (limit.does_not_learn, PALETTE[4])):
+        if bound.low == 0 and bound.high == math.inf:
+            continue
+        row = {"low": max(bound.low, first), "high": min(bound.high, last), "lr": _shown(bound)}
+        base = alt.Chart(inline([row | {"criterion": NAMES[bound.criterion]}]))
+        tips = [alt.Tooltip("criterion:N"), alt.Tooltip("lr:N", title="limit")]
+        band = base.mark_rect(opacity=0.2, color=colour)
+        layers.append(band.encode(x=alt.X("low:Q", **x), x2="high:Q", tooltip=tips))
+        edge = base.mark_rule(color=colour, strokeWidth=1.5)
+        layers += [edge.encode(x=alt.X(f"{end}:Q", **x), tooltip=tips) for end in ("low", "high")]
+    return layers
+
+
+def _levels(limit: StabilityLimit, rows: list[dict[str, Any]], y: dict[str, Any]) -> list[Any]:
+    """Where the losses started, and chance."""
+    if not limit.trials:
+        return []
+    last = max(row["lr"] for row in rows)
+    first = limit.trials[0]
+    levels = [("start", first.start), ("chance", first.chance)]
+    found = [{"level": v, "what": w, "lr": last} for w, v in levels if positive(v)]
+    base = alt.Chart(inline(found)).encode(y=alt.Y("level:Q", **y))
+    rules = base.mark_rule(strokeDash=[5, 4], strokeWidth=1.2)
+    return [rules.encode(tooltip=["what:N", alt.Tooltip("level:Q", format=".4g")])]
+
+
+def _suggestion(found: LRRange, x: dict[str, Any]) -> list[Any]:
+    row = {"low": found.low, "high": found.high, "lr": found.suggestion}
+    base = alt.Chart(inline([row]))
+    band = base.mark_rect(opacity=0.18, color=PALETTE[2])
+    tips = [alt.Tooltip(f"{name}:Q", format=".4g") for name in row]
+    return [
+        band.encode(x=alt.X("low:Q", **x), x2="high:Q", tooltip=tips),
+        base.mark_rule(color=PALETTE[2], strokeWidth=2).encode(x=alt.X("lr:Q", **x), tooltip=tips),
+    ]
+
+
+def _loss_axis(losses: list[float]) -> dict[str, Any]:
+    """A log axis if all losses are positive."""
+    if all(positive(loss) for loss in losses):
+        return log_axis(losses)
+    return {"scale": alt.Scale(zero=False), "axis": alt.Axis(labelExpr=number_label())}
+
+
+def _scale(colours: dict[str, str]) -> Any:
+    return alt.Scale(domain=list(colours), range=list(colours.values()))
+
+
+def _shapes() -> Any:
+    return alt.Scale(domain=list(COLOURS), range=["circle", "square", "triangle-up"])
+
+
+def _shown(bound: StabilityBound) -> str:
+    return f"{bound.low:.3g} to {bound.high:.3g}"
+
+
+def _heading(bound: StabilityBound) -> str:
+    if not bound.closed:
+        return f"Limit of the learning rate: {_shown(bound)} ({NAMES[bound.criterion]})"
+    return f"Limit of the learning rate: {bound.lr:.3g} ({NAMES[bound.criterion]})"
+
+
+def _notes(limit: StabilityLimit) -> list[str]:
+    seeds = len({trial.seed for trial in limit.trials})
+    bounds = (limit.diverges, limit.does_not_learn)
+    shown = "; ".join(f"{NAMES[b.criterion]} {_shown(b)}" for b in bounds)
+    notes = [f"{shown}; {len(limit.trials)} trainings, {seeds} seeds; dashed: start and chance"]
+    return notes + [f"{NAMES[b.criterion]}: {b.reason}" for b in bounds if b.reason]

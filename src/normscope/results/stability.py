@@ -1,0 +1,269 @@
+"""How large a learning rate a network bears: the trials, and the intervals they leave."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from normscope.record import Record
+from normscope.render import chart_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["LRRange", "StabilityBound", "StabilityLimit", "StabilityTrial"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class StabilityTrial(Record):
+    """One training at one learning rate.
+
+    Attributes:
+        lr: the learning rate.
+        seed: of the order of the samples and of a factory's weights.
+        diverged: the loss broke the divergence rule.
+        learned: it did not, and the last losses are below start and chance.
+        updates: how many were made; more than asked for where the loss was still rising.
+        start: mean loss of the untrained model on the batches that ``final`` is the mean over.
+        final: mean of the last losses of the asked number of updates; the last loss if it diverged.
+        chance: loss of the best constant answer on these batches; NaN where that is not known.
+        rising: the loss still rose when the training was given up undecided.
+        reason: the outcome in words.
+        losses: of the mini-batches, one per update and the one after the last.
+    """
+
+    lr: float
+    seed: int
+    diverged: bool
+    learned: bool
+    updates: int
+    start: float
+    final: float
+    chance: float
+    rising: bool
+    reason: str
+    losses: NDArray[np.float64]  # (updates + 1,)
+
+    @property
+    def outcome(self) -> str:
+        """``"learned"``, ``"did not learn"`` or ``"diverged"``."""
+        if self.diverged:
+            return "diverged"
+        return "learned" if self.learned else "did not learn"
+
+    def __repr__(self) -> str:
+        return (
+            f"StabilityTrial(lr {self.lr:.4g}, seed {self.seed}, {self.outcome}, loss "
+            f"{self.start:.4g} -> {self.final:.4g})"
+        )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class StabilityBound(Record):
+    """Where one criterion switches, as an interval of learning rates.
+
+    Attributes:
+        criterion: ``"diverges"`` or ``"does-not-learn"``.
+        low: the largest rate tried below every failure (of all seeds); 0 if there is none.
+        high: the smallest rate tried above every success (of all seeds); infinite if there is none.
+        interleaved: for one seed, a failure lies below a success: there is no single switch.
+        reason: what to know about the interval; empty if it is closed and as narrow as asked.
+    """
+
+    criterion: str
+    low: float
+    high: float
+    interleaved: bool = False
+    reason: str = ""
+
+    @property
+    def lr(self) -> float:
+        """Middle of the interval in log-lr; 0 or infinite if an end is open."""
+        return math.sqrt(self.low) * math.sqrt(self.high) if self.low else 0.0
+
+    @property
+    def closed(self) -> bool:
+        """Whether both ends were found."""
+        return self.low > 0 and self.high < math.inf
+
+    def __repr__(self) -> str:
+        return f"StabilityBound({self.criterion}: {self.low:.4g} to {self.high:.4g})"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class StabilityLimit(Record):
+    """The largest learning rate a network bears, under two criteria.
+
+    ``lr``, ``low``, ``high`` and ``reason`` are those of the criterion asked for; the other one is
+    at hand as ``diverges`` or ``does_not_learn``.
+
+    Attributes:
+        criterion: which of the two is the headline.
+        diverges: where the loss leaves all bounds.
+        does_not_learn: where the loss no longer falls below start and chance.
+        trials: every training, in the order made.
+        complete: False if time or the user ended the search.
+        seconds: time spent.
+        config: every setting that was in effect.
+    """
+
+    criterion: str
+    diverges: StabilityBound
+    does_not_learn: StabilityBound
+    trials: tuple[StabilityTrial, ...]
+    complete: bool
+    seconds: float
+    config: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def bound(self) -> StabilityBound:
+        """The interval of the criterion asked for."""
+        return self.diverges if self.criterion == "diverges" else self.does_not_learn
+
+    @property
+    def lr(self) -> float:
+        """Middle of the interval in log-lr; 0 or infinite if an end is open."""
+        return self.bound.lr
+
+    @property
+    def low(self) -> float:
+        """A learning rate below the limit."""
+        return self.bound.low
+
+    @property
+    def high(self) -> float:
+        """A learning rate above the limit."""
+        return self.bound.high
+
+    @property
+    def reason(self) -> str:
+        """What to know about the interval; empty if it is closed and as narrow as asked."""
+        return self.bound.reason
+
+    @property
+    def ok(self) -> bool:
+        """Whether the interval is closed and the search was not cut short."""
+        return self.complete and self.bound.closed
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row per training, by learning rate."""
+        import pandas as pd
+
+        names = ("lr", "seed", "outcome", "updates", "start", "final", "chance", "rising", "reason")
+        rows = [{name: getattr(trial, name) for name in names} for trial in self.trials]
+        frame: pd.DataFrame = pd.DataFrame(rows, columns=list(names))
+        return frame.sort_values(["lr", "seed"], ignore_index=True)
+
+    def summary(self) -> str:
+        """A few lines for a terminal."""
+        updates = sum(trial.updates for trial in self.trials)
+        lines = [
+            f"largest stable learning rate: {_shown(self.bound)} ({self.criterion})",
+            *(
+                f"  {bound.criterion:<15} {_shown(bound)}{_note(bound)}"
+                for bound in (self.diverges, self.does_not_learn)
+            ),
+            f"{len(self.trials)} trainings, {updates} updates, {self.seconds:.1f} s"
+            f"{'' if self.complete else '; NOT complete'}",
+            ", ".join(f"{k} {v}" for k, v in self.config.items() if v is not None),
+        ]
+        return "\n".join(lines)
+
+    def chart(self, **options: Any) -> Any:
+        """Final losses over learning rates, with both intervals, as an Altair chart."""
+        return chart_of(self, **options)
+
+    def __repr__(self) -> str:
+        state = "" if self.complete else ", NOT complete"
+        return (
+            f"StabilityLimit({_shown(self.bound)}, {self.criterion}, {len(self.trials)} "
+            f"trainings{state})"
+        )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LRRange(Record):
+    """One training with a learning rate that grows from update to update.
+
+    Attributes:
+        lrs: learning rate of each update, (n,).
+        losses: mini-batch loss before each update, (n,).
+        fitted: the loss as a smooth function of log-lr, (n,).
+        slope: d log(loss) / d ln(lr) of that function, (n,); of the loss itself where it is not
+            positive throughout.
+        suggestion: where the loss falls fastest; NaN if it does not fall.
+        low: from here on the loss falls at least half as fast.
+        high: up to here.
+        turn: where the loss is lowest before it rises for good; infinite if it does not rise.
+        ok: whether there is a suggestion.
+        reason: why there is none, or what to know about it.
+        rule: how the suggestion was made.
+        diverged: the loss broke the divergence rule.
+        seconds: time spent.
+        config: every setting that was in effect.
+    """
+
+    lrs: NDArray[np.float64]
+    losses: NDArray[np.float64]
+    fitted: NDArray[np.float64]
+    slope: NDArray[np.float64]
+    suggestion: float
+    low: float
+    high: float
+    turn: float
+    ok: bool
+    reason: str
+    rule: str
+    diverged: bool
+    seconds: float
+    config: dict[str, Any] = field(default_factory=dict)
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row per update: learning rate, loss, fitted loss, slope."""
+        import pandas as pd
+
+        names = ("losses", "fitted", "slope")
+        columns = {"lr": self.lrs} | {name: getattr(self, name) for name in names}
+        frame: pd.DataFrame = pd.DataFrame(columns).rename(columns={"losses": "loss"})
+        return frame.rename_axis("step")
+
+    def summary(self) -> str:
+        """A few lines for a terminal."""
+        found = f"{self.suggestion:.4g} [{self.low:.4g}, {self.high:.4g}]" if self.ok else "none"
+        turn = f"rises from {self.turn:.4g} on" if self.turn < math.inf else "does not rise"
+        return "\n".join(
+            [
+                f"learning-rate range {self.lrs[0]:.3g} to {self.lrs[-1]:.3g}: suggestion {found}",
+                f"rule: {self.rule}",
+                f"the loss {turn}{'; the training diverged' if self.diverged else ''}",
+                *([self.reason] if self.reason else []),
+                f"{len(self.lrs)} updates, {self.seconds:.1f} s",
+            ]
+        )
+
+    def chart(self, **options: Any) -> Any:
+        """Loss over learning rate with fit and suggestion, as an Altair chart."""
+        return chart_of(self, **options)
+
+    def __repr__(self) -> str:
+        if not self.ok:
+            return f"LRRange(no suggestion: {self.reason})"
+        return f"LRRange({self.suggestion:.4g} [{self.low:.4g}, {self.high:.4g}])"
+
+
+def _shown(bound: StabilityBound) -> str:
+    if bound.low == 0 and bound.high == math.inf:
+        return "not found"
+    if bound.high == math.inf:
+        return f"above {bound.low:.4g}"
+    if bound.low == 0:
+        return f"below {bound.high:.4g}"
+    return f"{bound.lr:.4g} [{bound.low:.4g}, {bound.high:.4g}]"
+
+
+def _note(bound: StabilityBound) -> str:
+    return f"  ({bound.reason})" if bound.reason else ""

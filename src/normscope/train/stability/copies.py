@@ -1,0 +1,114 @@
+"""Models to train in place of the user's own, which no trial may touch."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import nn
+
+from normscope.errors import InputError
+from normscope.measure._session import original_module, session
+from normscope.train._objective import model_device
+from normscope.train._random import isolated_random
+
+__all__ = ["ModelOrFactory", "Origin"]
+
+ModelOrFactory = nn.Module | Callable[..., nn.Module]
+
+
+class Origin:
+    """Where trials get their models from: a model, or a factory asked once per seed.
+
+    Args:
+        model: a module, or a function that returns one; if it has an argument ``seed`` it gets the
+            seed of the trial, and the global generators are seeded for it in any case.
+        device: where to train; None is where the model is.
+    """
+
+    def __init__(self, model: ModelOrFactory, device: torch.device | str | None) -> None:
+        if not isinstance(model, nn.Module) and not callable(model):
+            raise InputError(
+                "model must be a torch module or a function that returns one. Got a "
+                f"{type(model).__name__}."
+            )
+        self._model = model
+        self._device = None if device is None else torch.device(device)
+        self._made: dict[int, nn.Module] = {}
+
+    @contextlib.contextmanager
+    def fresh(self, seed: int) -> Iterator[nn.Module]:
+        """A model with the untrained weights of ``seed`` that may be trained."""
+        with _expendable(self._untrained(seed)) as model:
+            yield model if self._device is None else model.to(self._device)
+
+    def _untrained(self, seed: int) -> nn.Module:
+        if isinstance(self._model, nn.Module):
+            return original_module(self._model)
+        if seed not in self._made:
+            self._made[seed] = original_module(_made(self._model, seed))
+        return self._made[seed]
+
+
+def _made(factory: Callable[..., Any], seed: int) -> nn.Module:
+    with isolated_random(seed, torch.device("cpu")):
+        model = factory(seed=seed) if _takes_seed(factory) else factory()
+    if not isinstance(model, nn.Module):
+        raise InputError(
+            "The model factory must return a torch module. It returned a "
+            f"{type(model).__name__}: {model!r:.80}."
+        )
+    return model
+
+
+def _takes_seed(factory: Callable[..., Any]) -> bool:
+    try:
+        return "seed" in inspect.signature(factory).parameters
+    except (TypeError, ValueError):  # a builtin without a signature
+        return False
+
+
+@contextlib.contextmanager
+def _expendable(model: nn.Module) -> Iterator[nn.Module]:
+    """A copy; or the model itself on other tensors, all put back at the end."""
+    twin = _copy(model)
+    if twin is not None:
+        yield twin
+        return
+    with session(model, seed=0, device=model_device(model)):
+        _exchange_tensors(model)
+        yield model
+
+
+def _copy(model: nn.Module) -> nn.Module | None:
+    """A deep copy that shares no tensor; None if the model does not allow one."""
+    try:
+        twin = copy.deepcopy(model)
+    except Exception:  # whatever a user's __deepcopy__ or an uncopyable attribute raises
+        return None
+    if not isinstance(twin, nn.Module):
+        return None
+    own = {t.data_ptr() for t in _tensors(model)}
+    return None if any(t.numel() and t.data_ptr() in own for t in _tensors(twin)) else twin
+
+
+def _tensors(model: nn.Module) -> list[torch.Tensor]:
+    return [*model.parameters(), *model.buffers()]
+
+
+def _exchange_tensors(model: nn.Module) -> None:
+    """Put a clone in the place of every parameter and buffer; shared ones stay shared."""
+    clones: dict[int, torch.Tensor] = {}
+    for module in model.modules():
+        for name, old in [*module._parameters.items(), *module._buffers.items()]:
+            if old is None:
+                continue
+            if id(old) not in clones:
+                new = old.detach().clone()
+                learnt = isinstance(old, nn.Parameter)
+                clones[id(old)] = nn.Parameter(new, old.requires_grad) if learnt else new
+            setattr(module, name, clones[id(old)])  # recurrent layers keep a list of their own

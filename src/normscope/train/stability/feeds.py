@@ -1,0 +1,76 @@
+"""Data that every trial reads anew, unchanged and in the same order."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Sized
+from typing import Any
+
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+from torch.utils.data import DataLoader
+
+from normscope.data import load_data
+from normscope.errors import InputError
+from normscope.train._feed import Feed, FeedOptions, LoaderFeed, as_feed
+from normscope.train._objective import LossObjective, Objective, floating_dtype
+
+__all__ = ["batches", "kept_generators", "repeatable"]
+
+
+class ClonedBatches:
+    """A loader whose batches are copies: a layer that works in place must not reach the user's."""
+
+    def __init__(self, loader: Iterable[Any]) -> None:
+        self.loader = loader
+
+    def __iter__(self) -> Iterator[Any]:
+        for batch in self.loader:
+            yield pytree.tree_map(lambda t: t.clone() if isinstance(t, Tensor) else t, batch)
+
+    def __len__(self) -> int:
+        if not isinstance(self.loader, Sized):
+            raise TypeError("the loader has no length")
+        return len(self.loader)
+
+
+def repeatable(data: Any) -> Any:
+    """The data in a form that many trainings can read: loaded once, loaders with copied batches."""
+    if isinstance(data, str):
+        return load_data(data)
+    if isinstance(data, Iterator):
+        raise InputError(
+            f"data is a {type(data).__name__}, which gives its batches once, but every trial needs "
+            "them again. Pass a list of batches, a DataLoader, or a pair of tensors."
+        )
+    return ClonedBatches(data) if isinstance(as_feed(data, FeedOptions()), LoaderFeed) else data
+
+
+@contextlib.contextmanager
+def kept_generators(data: Any) -> Iterator[None]:
+    """Random generators that a loader owns are afterwards where they were."""
+    loader = data.loader if isinstance(data, ClonedBatches) else None
+    found = as_feed(loader, FeedOptions()).generators if isinstance(loader, DataLoader) else []
+    states = [generator.get_state() for generator in found]
+    try:
+        yield
+    finally:
+        for generator, state in zip(found, states, strict=True):
+            generator.set_state(state)
+
+
+def batches(
+    data: Any, model: nn.Module, objective: Objective, *, batch_size: int | None, seed: int
+) -> Iterator[Any]:
+    """The batches that ``fit`` trains on, epoch after epoch."""
+    options = FeedOptions(
+        batch_size=batch_size,
+        seed=seed,
+        one_hot=isinstance(objective, LossObjective) and objective.one_hot,
+        dtype=floating_dtype(model),
+    )
+    feed: Feed = as_feed(data, options)
+    epoch = 0
+    while True:
+        yield from feed.epoch(epoch, 0)
+        epoch += 1

@@ -1,0 +1,195 @@
+"""The largest learning rate a network bears, by bisection."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from normscope.data.order import checked_count
+from normscope.errors import InputError
+from normscope.measure.progress import progress
+from normscope.results.stability import StabilityLimit
+from normscope.seeds import checked_seed
+from normscope.train._objective import LossFunction
+from normscope.train.divergence import Divergence
+from normscope.train.optim import OptimizerFactory
+from normscope.train.stability.bisection import CRITERIA, Bisection
+from normscope.train.stability.copies import ModelOrFactory, Origin
+from normscope.train.stability.feeds import repeatable
+from normscope.train.stability.search import REACH
+from normscope.train.stability.trials import Bench, Recipe, SearchEnded
+
+__all__ = ["checked_bracket", "max_stable_lr"]
+
+RULE = Divergence()
+COARSE = 0.1  # relative width for the criterion that was not asked for
+SMALLEST = 1e-6  # relative width below which rounding decides
+
+
+def max_stable_lr(
+    model: ModelOrFactory,
+    data: Any,
+    loss: LossFunction | None = None,
+    *,
+    optimizer: str | OptimizerFactory = "sgd",
+    momentum: float = 0.0,
+    weight_decay: float = 0.0,
+    steps: int = 50,
+    criterion: str = "diverges",
+    seeds: int | Sequence[int] = 3,
+    batch_size: int | None = None,
+    bracket: tuple[float, float] | None = None,
+    tol: float = 0.02,
+    divergence: Divergence = RULE,
+    loss_fn: Callable[[nn.Module, Any], Tensor] | None = None,
+    max_seconds: float | None = None,
+    device: torch.device | str | None = None,
+) -> StabilityLimit:
+    r"""The largest learning rate at which a network still trains, by training copies of it.
+
+    Two limits are found, because they can differ by orders of magnitude: where training
+    *diverges* (the loss is not finite or above max(1e3, 10 x its first value)), and where it *does
+    not learn* (after ``steps`` updates the loss is not below that of the untrained model on the
+    same batches, or not below that of the best constant answer; by two standard errors of the last
+    quarter of the losses). Too small a rate does not learn either, so this second limit is the
+    highest switch, searched from divergence downwards.
+
+    Learning rates are tried outwards from a guess, in strides of 4, 16, 256, ..., then by bisection
+    in log-lr; every outcome of every seed is kept. The first seed narrows the interval to ``tol``;
+    the others are tried at both ends, widen it where they differ, and at 4 times its upper end.
+
+    On a quadratic the limit is 2 (1 + momentum) / lambda_max (torch's momentum). At a rate
+    1 + e times that the loss grows by about 1 + 4 e per update (momentum: faster), so a fixed
+    number of updates would miss divergence close to the limit. Hence a training goes on, up to
+    20 ``steps``, as long as its loss is clearly rising and would break the rule by then, and the
+    last bisections take at least 2.5 / (relative width) updates. What is called divergence did
+    break the rule; nothing is extrapolated. The remaining bias is upwards, below 1 % where the
+    unstable direction holds at least 1e-4 of the loss. With mini-batches, nonlinear networks
+    or adaptive optimizers there is no such formula: then this is a measurement.
+
+    Args:
+        model: a module, of which copies are trained, or a function that returns one, asked once
+            per seed (with ``seed=`` if it has such an argument). Your model is never touched.
+        data: as in ``fit``: a name, a ``DataSet``, a pair (inputs, targets), or a loader.
+        loss: as in ``fit``; or pass ``loss_fn``.
+        optimizer: ``"sgd"``, ``"adam"``, ``"adamw"``, or a function of the parameters, whose
+            groups keep the ratio of their rates; the answer is the rate of the first group.
+        momentum: of sgd, in torch's convention.
+        weight_decay: as in torch.
+        steps: updates by which a training is judged.
+        criterion: ``"diverges"`` or ``"does-not-learn"``: which limit is the headline; the other
+            one is found to 10 %.
+        seeds: how many (0, 1, ...), or which: of the order of the samples and of a factory.
+        batch_size: 128 by default; a loader brings its own. All samples make it gradient descent.
+        bracket: lowest and highest rate to try; None searches up to a factor 1e9 around a guess.
+        tol: relative width of the interval.
+        divergence: the rule.
+        loss_fn: ``loss_fn(model, batch)`` in place of ``loss``, for batches of any form.
+        max_seconds: after that much time the answer is what is known by then.
+        device: where to train; by default where the model is.
+
+    Returns:
+        Interval, both criteria, and all trials. An end that does not exist is 0 or infinite, with
+        a reason.
+
+    Example:
+        >>> import torch
+        >>> line = torch.nn.Linear(1, 1, bias=False)
+        >>> x = torch.full((4, 1), 2.0)  # the loss is 2 (w - 0.5)^2, its second derivative 4
+        >>> limit = max_stable_lr(line, (x, torch.ones(4, 1)), "mse", seeds=1)
+        >>> limit.low < 2 / 4 < limit.high
+        True
+    """
+    began = time.monotonic()
+    numbers, ends = _checked_seeds(seeds), checked_bracket(bracket)
+    widths = _widths(criterion, tol)
+    deadline = began + _checked_seconds(max_seconds)
+    recipe = Recipe(
+        data=repeatable(data),
+        loss=loss,
+        loss_fn=loss_fn,
+        optimizer=optimizer,
+        momentum=momentum,
+        weight_decay=weight_decay,
+        batch_size=batch_size,
+        rule=divergence,
+    )
+    steps = checked_count(steps, "steps")
+    with progress("trainings") as tick:
+        origin = Origin(model, device)
+        bench = Bench(origin, recipe, steps=steps, deadline=deadline, tick=tick)
+        guess = bench.reference(numbers[0]).guess
+        around = ends or (guess / REACH, guess * REACH)
+        search = Bisection(bench, numbers, around, steps=steps, widths=widths)
+        stop = _ended(search, ends or (guess,))
+    return StabilityLimit(
+        criterion=criterion,
+        diverges=search.bound("diverges", stop),
+        does_not_learn=search.bound("does-not-learn", stop),
+        trials=tuple(bench.trials),
+        complete=not stop,
+        seconds=time.monotonic() - began,
+        config=_settings(bench.config, steps=steps, seeds=list(numbers), bracket=ends, tol=tol),
+    )
+
+
+def _ended(search: Bisection, start: Sequence[float]) -> str:
+    """Run the search; why it ended early, empty if it did not."""
+    try:
+        search.run(start)
+    except SearchEnded as signal:
+        return str(signal)
+    return ""
+
+
+def _settings(config: dict[str, Any], **own: Any) -> dict[str, Any]:
+    """What was in effect in every training."""
+    kept = ("model", "data", "loss", "optimizer", "momentum", "weight_decay", "batch_size")
+    shared = {name: config[name] for name in (*kept, "divergence", "device") if name in config}
+    return {**shared, **own}
+
+
+def _checked_seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:
+    if isinstance(seeds, Sequence):
+        found = tuple(dict.fromkeys(checked_seed(seed) for seed in seeds))
+        if not found or len(found) < len(seeds):
+            raise InputError(f"seeds must be different, and at least one. Got {seeds!r}.")
+        return found
+    return tuple(range(checked_count(seeds, "seeds")))
+
+
+def checked_bracket(bracket: tuple[float, float] | None) -> tuple[float, float] | None:
+    """Two rates in order, or None."""
+    if bracket is None:
+        return None
+    pair = tuple(bracket) if isinstance(bracket, Sequence) else ()
+    if len(pair) != 2 or not all(isinstance(end, int | float) for end in pair):
+        raise InputError(f"bracket must be two learning rates (low, high). Got {bracket!r}.")
+    if not 0 < pair[0] < pair[1] < math.inf:
+        raise InputError(
+            f"bracket must be two learning rates with 0 < low < high < infinity. Got {bracket!r}"
+            f"{': the two are reversed.' if pair[0] > pair[1] > 0 else '.'}"
+        )
+    return float(pair[0]), float(pair[1])
+
+
+def _widths(criterion: str, tol: float) -> dict[str, float]:
+    CRITERIA[criterion]  # an unknown name is refused here
+    if not isinstance(tol, int | float) or not SMALLEST <= tol < math.inf:
+        raise InputError(
+            f"tol is the relative width of the interval, from {SMALLEST:g}. Got {tol!r}."
+        )
+    return {name: tol if name == criterion else max(tol, COARSE) for name in CRITERIA}
+
+
+def _checked_seconds(seconds: float | None) -> float:
+    if seconds is None:
+        return math.inf
+    if not isinstance(seconds, int | float) or not seconds > 0:
+        raise InputError(f"max_seconds must be a number above 0, or None. Got {seconds!r}.")
+    return float(seconds)
