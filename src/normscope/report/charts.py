@@ -8,9 +8,16 @@ from typing import Any
 
 from normscope.errors import InputError
 from normscope.registry import Registry, near_match
+from normscope.report import (
+    noise,
+    phases,
+    predictions,
+    randmat,
+    spectra,
+    stability,
+    teacher_student,
+)
 from normscope.report.style import theme
-
-from normscope.report import phases, predictions, randmat, spectra, teacher_student
 
 __all__ = ["CHARTS", "chart"]
 
@@ -22,6 +29,7 @@ CHARTS.add("PhaseDiagram", phases.phase_chart)
 CHARTS.add("Spectrum", spectra.spectrum_chart)
 CHARTS.add("SpectralDensity", spectra.density_chart)
 CHARTS.add("GramSpectrum", spectra.gram_chart)
+CHARTS.add("GradientNoise", noise.noise_chart)
 CHARTS.add("DepthConditioning", randmat.conditioning_chart)
 CHARTS.add("ProductSpectrum", randmat.product_chart)
 CHARTS.add("LearningPath", teacher_student.path_chart)
@@ -31,13 +39,15 @@ CHARTS.add("OverlapSlopes", teacher_student.slopes_chart)
 CHARTS.add("ErrorCurve", teacher_student.curve_chart)
 CHARTS.add("SimulatedErrors", teacher_student.simulated_chart)
 CHARTS.add("GeneralizationPanel", teacher_student.panel_chart)
+CHARTS.add("StabilityLimit", stability.stability_chart)
+CHARTS.add("LRRange", stability.range_chart)
 
 
 def chart(result: object, **options: Any) -> Any:
     """The Altair chart of a result.
 
     Args:
-        result: a ``Prediction``, ``PredictionSet``, ``PhaseDiagram``, ``Spectrum``,
+        result: a ``StabilityLimit``, ``LRRange``, ``Prediction``, ``PredictionSet``, ``PhaseDiagram``, ``Spectrum``,
             ``GramSpectrum``, ``SpectralDensity``, ``DepthConditioning``,
             ``ProductSpectrum``, ``LearningPath``, ``LearningComparison``,
             ``LearningRates``, ``OverlapSlopes``, ``ErrorCurve``, ``SimulatedErrors`` or

@@ -5,11 +5,18 @@ from normscope.results.estimate import Estimate
 from normscope.results.generalization import ErrorCurve, GeneralizationPanel, SimulatedErrors
 from normscope.results.gram import GramSpectrum
 from normscope.results.layers import Coverage, LayerStatus
+from normscope.results.noise import GradientNoise
 from normscope.results.outliers import LeadingDirections, SpectralBounds
 from normscope.results.phase import PhaseDiagram
 from normscope.results.prediction import Prediction, PredictionSet
 from normscope.results.randmat import DepthConditioning, LinearReduction, ProductSpectrum
 from normscope.results.spectrum import Spectrum
+from normscope.results.stability import (
+    LRRange,
+    StabilityBound,
+    StabilityLimit,
+    StabilityTrial,
+)
 from normscope.results.teacher_student import (
     LearningComparison,
     LearningPath,
@@ -23,7 +30,9 @@ __all__ = [
     "ErrorCurve",
     "Estimate",
     "GeneralizationPanel",
+    "GradientNoise",
     "GramSpectrum",
+    "LRRange",
     "LayerStatus",
     "LeadingDirections",
     "LearningComparison",
@@ -39,4 +48,7 @@ __all__ = [
     "SpectralBounds",
     "SpectralDensity",
     "Spectrum",
+    "StabilityBound",
+    "StabilityLimit",
+    "StabilityTrial",
 ]

@@ -6,6 +6,7 @@ from normscope.train.divergence import Divergence
 from normscope.train.evaluate import Evaluation, evaluate
 from normscope.train.gamma_decay import GammaDecay, gamma_decay, scales
 from normscope.train.loop import fit
+from normscope.train.lr_range import lr_range_test
 from normscope.train.optim import optimizers
 from normscope.train.run import Event, StopTraining, TrainingRun
 from normscope.train.schedules import (
@@ -19,6 +20,7 @@ from normscope.train.schedules import (
     When,
     schedules,
 )
+from normscope.train.stability import max_stable_lr
 
 __all__ = [
     "Checkpoint",
@@ -41,6 +43,8 @@ __all__ = [
     "evaluate",
     "fit",
     "gamma_decay",
+    "lr_range_test",
+    "max_stable_lr",
     "optimizers",
     "scales",
     "schedules",
