@@ -47,7 +47,8 @@ def chart(result: object, **options: Any) -> Any:
     """The Altair chart of a result.
 
     Args:
-        result: a ``StabilityLimit``, ``LRRange``, ``Prediction``, ``PredictionSet``, ``PhaseDiagram``, ``Spectrum``,
+        result: a ``Prediction``, ``PredictionSet``, ``PhaseDiagram``, ``Spectrum``,
+            ``StabilityLimit``, ``LRRange``,
             ``GramSpectrum``, ``SpectralDensity``, ``DepthConditioning``,
             ``ProductSpectrum``, ``LearningPath``, ``LearningComparison``,
             ``LearningRates``, ``OverlapSlopes``, ``ErrorCurve``, ``SimulatedErrors`` or
