@@ -1,0 +1,102 @@
+"""The layers whose gradients are looked at: the modules that own trainable parameters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+from normscope.errors import InputError
+from normscope.measure._batches import Batch
+from normscope.measure._parameters import ParameterSet, select_parameters
+from normscope.measure.probes._coverage import owner_of
+from normscope.measure.probes.probe import Probe
+from normscope.measure.probes.run import Layers, run_probes
+from normscope.measure.probes.sites import NORM, WEIGHTED, Selection, Site
+from normscope.results import Coverage, LayerStatus
+
+__all__ = ["ParameterLayers", "parameter_layers"]
+
+
+@dataclass(frozen=True)
+class ParameterLayers:
+    """Some layers of a model, in forward order.
+
+    Attributes:
+        parameters: those of all these layers.
+        slices: where each layer stands in the flat vector of them.
+        coverage: these layers, and those left out.
+        convention: what is measured and how, in words.
+    """
+
+    parameters: ParameterSet
+    slices: list[list[slice]]
+    coverage: Coverage
+    convention: dict[str, str]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the layers."""
+        return tuple(layer.name for layer in self.coverage.ok)
+
+
+class _Places(Probe):
+    """Notes where each parameter is used first."""
+
+    watches = (*WEIGHTED, NORM)
+
+    def __init__(self) -> None:
+        self.first: dict[str, Site] = {}
+
+    def leaving(self, site: Site, x: Tensor, out: Tensor) -> None:
+        owner = owner_of(site.weight) if site.weight else site.name.partition("#")[0]
+        self.first.setdefault(owner, site)
+
+
+def parameter_layers(
+    model: nn.Module, batch: Batch, loss: Any, *, statistics: str, layers: Layers, seed: int
+) -> ParameterLayers:
+    """The layers that ``layers`` means, numbered as they are met in a pass over ``batch``."""
+    places = _Places()
+    item = batch.inputs if batch.targets is None else (batch.inputs, batch.targets)
+    passes = run_probes(model, [item], loss, [places], statistics=statistics, seed=seed)
+    trainable = select_parameters(model, None)
+    owned: dict[str, list[str]] = {}
+    for name in trainable.names:
+        owned.setdefault(owner_of(name), []).append(name)
+    reached = [owner for owner in places.first if owner in owned]
+    order = reached + [owner for owner in owned if owner not in places.first]
+    sites = {owner: _site(model, owner, places.first.get(owner)) for owner in order}
+    selection = Selection(layers)
+    chosen = [owner for owner in order if sites[owner] in selection]
+    selection.require_found(list(owned))
+    if not chosen:
+        raise InputError("No layer of this network has a trainable parameter.")
+    parameters = trainable.subset([n for o in chosen for n in owned[o]], "the layers chosen")
+    places_in = parameters.slices
+    status = [LayerStatus(o or "(model)", sites[o].layer, sites[o].kind) for o in chosen]
+    total = sum(p.numel() for p in model.parameters())
+    frozen = _frozen(model, set(owned)) if layers is None else []
+    return ParameterLayers(
+        parameters,
+        [[places_in[name] for name in owned[owner]] for owner in chosen],
+        Coverage((*status, *frozen), parameters.total / total, total),
+        passes.convention,
+    )
+
+
+def _site(model: nn.Module, owner: str, first: Site | None) -> Site:
+    if first is None:
+        return Site(owner, "other", type(model.get_submodule(owner)).__name__, 0)
+    return Site(owner, first.kind, first.operation, first.layer)
+
+
+def _frozen(model: nn.Module, trainable: set[str]) -> list[LayerStatus]:
+    owners = dict.fromkeys(owner_of(name) for name, _ in model.named_parameters())
+    reason = "its parameters are frozen (requires_grad=False)"
+    return [
+        LayerStatus(owner, 0, "other", "skipped", reason)
+        for owner in owners
+        if owner not in trainable
+    ]
