@@ -6,6 +6,7 @@ from normscope.results.generalization import ErrorCurve, GeneralizationPanel, Si
 from normscope.results.gram import GramSpectrum
 from normscope.results.layers import Coverage, LayerStatus
 from normscope.results.noise import GradientNoise
+from normscope.results.noise import GradientNoise
 from normscope.results.outliers import LeadingDirections, SpectralBounds
 from normscope.results.phase import PhaseDiagram
 from normscope.results.prediction import Prediction, PredictionSet
@@ -30,6 +31,7 @@ __all__ = [
     "ErrorCurve",
     "Estimate",
     "GeneralizationPanel",
+    "GradientNoise",
     "GradientNoise",
     "GramSpectrum",
     "LRRange",
