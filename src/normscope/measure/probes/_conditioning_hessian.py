@@ -1,0 +1,75 @@
+"""Exact Hessians of single weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from normscope.errors import MeasurementError
+from normscope.measure._memory import readable_bytes
+from normscope.measure._task import as_task
+from normscope.measure.operators.hessian import hessian
+from normscope.measure.risk import Risk
+from normscope.results.conditioning import CurvatureBlock
+from normscope.results.eigenvalues import SignedSpectrum
+
+__all__ = ["hessian_blocks"]
+
+COPIES = 3
+
+
+def hessian_blocks(
+    model: nn.Module,
+    batches: Sequence[Any],
+    loss: Any,
+    weights: Sequence[str],
+    *,
+    statistics: str,
+    seed: int,
+    budget: int,
+) -> tuple[CurvatureBlock, ...]:
+    """The spectrum of the Hessian in each of the named weights.
+
+    Args:
+        model: any module.
+        batches: (inputs, targets), or what ``loss_fn`` takes; all counted equally.
+        loss: of outputs and targets, or ``loss_fn(model, batch)``.
+        weights: names of parameters.
+        statistics: what batch norm does.
+        seed: of dropout.
+        budget: bytes that one matrix may take.
+    """
+    run = as_task(loss).run
+    if run is not None:
+        risk = Risk.from_loss_fn(model, batches, run, statistics=statistics, seed=seed)
+    else:
+        risk = Risk.from_batches(model, batches, loss=loss, statistics=statistics, seed=seed)
+    return tuple(_block(risk, name, budget) for name in weights)
+
+
+def _block(risk: Risk, name: str, budget: int) -> CurvatureBlock:
+    parameter = dict(risk.model.named_parameters()).get(name)
+    if parameter is None:
+        return CurvatureBlock(name, 0, None, "its weight is no parameter, but computed from others")
+    size = parameter.numel()
+    if not parameter.requires_grad:
+        return CurvatureBlock(name, size, None, "its weight is frozen (requires_grad=False)")
+    needed = COPIES * 8 * size**2
+    if needed > budget:
+        reason = (
+            f"its Hessian of {size} x {size} needs {readable_bytes(needed)}, and the budget is "
+            f"{readable_bytes(budget)}; raise memory=... or ask for top_eigenvalues(hessian(risk))"
+        )
+        return CurvatureBlock(name, size, None, reason)
+    operator = hessian(risk, layers=name)
+    try:
+        matrix = operator.to_dense(limit=size).double().cpu()
+    except MeasurementError as error:
+        return CurvatureBlock(name, size, None, str(error))
+    finally:
+        operator.close()
+    values = torch.linalg.eigvalsh((matrix + matrix.T) / 2).flip(0).numpy()
+    return CurvatureBlock(name, size, SignedSpectrum(values))
