@@ -32,6 +32,17 @@ class ChannelMoments:
         squares = deviations.square().sum(0, dtype=torch.float64) - n * shift.square()
         self.merge(n, mean.cpu(), squares.cpu())
 
+    def add_maps(self, maps: Tensor) -> None:
+        """Take in maps (samples, channels, positions): as rows, without laying them out anew."""
+        n = maps.shape[0] * maps.shape[2]
+        mean = maps.mean(2).double().mean(0)
+        rounded = mean.to(maps.dtype)
+        deviations = maps - rounded[:, None]
+        # The mean of float32 sums is itself a little off: the deviations know by how much.
+        rest = deviations.sum(2).double().sum(0) / n
+        squares = deviations.square_().sum(2).double().sum(0) - n * rest.square()
+        self.merge(n, (rounded.double() + rest).cpu(), squares.cpu())
+
     def merge(self, n: int, mean: Tensor, squares: Tensor) -> None:
         """Take in ``n`` rows by their mean and their summed squared deviations."""
         if self.count == 0:

@@ -1,0 +1,132 @@
+"""Numbers of one layer's gradient, averaged over batches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from normscope.measure.probes._alignment import alignment_terms, single_terms, weight_gradient
+from normscope.measure.probes._gradient_numbers import (
+    channel_matrix_numbers,
+    entry_numbers,
+    in_channel_gradient,
+    largest_singular_value,
+    pearson,
+    ratio,
+    sampled_terms,
+    term_numbers,
+)
+from normscope.measure.probes._histograms import StreamedHistograms
+from normscope.measure.probes.sites import Site
+from normscope.results.gradients import LayerGradients
+
+__all__ = ["LayerSums"]
+
+BINS = 64
+KEPT = 2**18  # entries of the largest channel matrix that is kept
+
+
+class LayerSums:
+    """What is kept of one site.
+
+    Attributes:
+        site: where.
+        seen: batches in which a gradient came.
+    """
+
+    def __init__(self, site: Site) -> None:
+        self.site = site
+        self.seen = 0
+        self._sums: dict[str, Any] = {}
+        self._shape: tuple[int, ...] = ()
+        self._source = ""
+        self._terms: Any = None
+        self._entries = StreamedHistograms(BINS)
+        self._summand: tuple[int, ...] = ()
+        self._summands = StreamedHistograms(BINS)
+        self._norm: str | None = None
+        self._channels: Any = 0.0
+
+    def add(self, x: Tensor, g: Tensor, mean: Tensor, source: str, *, with_terms: bool) -> None:
+        """One batch: input, gradient of the output, means of the in-channels."""
+        if with_terms:
+            terms = alignment_terms(self.site, x, g)
+            total = terms.total
+            self._collect(term_numbers(terms))
+            self._terms = sampled_terms(terms) if self._terms is None else self._terms
+        else:
+            total, _ = weight_gradient(self.site, x, g)
+        self.seen += 1
+        self._shape, self._source = tuple(total.shape), source
+        self._collect(entry_numbers(total))
+        self._add_channels(total, mean)
+        _add_values(self._entries, total)
+        self._summand = self._summand or _largest(total)
+        _add_values(self._summands, single_terms(self.site, x, g, self._summand))
+        if self._norm is None:
+            self._channels = self._channels + _channel_sums(self.site, g)
+
+    def add_channels(self, g: Tensor, norm: Site) -> None:
+        """The gradient behind the norm that follows: that of its shift."""
+        if self._norm is None:
+            self._norm, self._channels = norm.name, 0.0
+        self._channels = self._channels + _channel_sums(norm, g)
+
+    def _add_channels(self, total: Tensor, mean: Tensor) -> None:
+        groups = self.site.geometry.groups if self.site.geometry else 1
+        magnitude = total.abs().double()
+        matrix = magnitude.flatten(2).sum(2) if total.ndim > 2 else magnitude
+        window = int(np.prod(total.shape[2:]))
+        into = in_channel_gradient(matrix, groups) / window
+        numbers = channel_matrix_numbers(total, matrix, groups)
+        numbers["mean_correlation"] = pearson(mean, into)
+        numbers["channel_ratio"] = ratio(float(into.max()), float(into.min()))
+        self._collect(numbers)
+        self._collect({"in_mean": mean.cpu().numpy(), "in_gradient": into.cpu().numpy()})
+        if matrix.numel() <= KEPT:
+            self._collect({"matrix": matrix.cpu().numpy()})
+
+    def _collect(self, numbers: dict[str, Any]) -> None:
+        for name, value in numbers.items():
+            self._sums[name] = self._sums.get(name, 0.0) + value
+
+    def result(self, weights: dict[str, Tensor]) -> LayerGradients:
+        """Means over the batches; ``weights`` by name."""
+        means = {name: value / self.seen for name, value in self._sums.items()}
+        norm, sigma = means.pop("norm"), means.pop("sigma")
+        weight = weights.get(self.site.weight or "")
+        if weight is not None and tuple(weight.shape) == self._shape:
+            means["weight_ratio"] = ratio(norm, float(weight.detach().double().norm()))
+            largest = largest_singular_value(weight.detach().flatten(1))
+            means["domination"] = ratio(sigma, largest)
+        return LayerGradients(
+            name=self.site.name,
+            number=self.site.layer,
+            kind=self.site.kind,
+            operation=self.site.operation,
+            shape=self._shape,
+            mean_of=self._source,
+            channel_gradient_at=self._norm or self.site.name,
+            channel_gradient=(self._channels / self.seen).cpu().numpy(),
+            terms=self._terms,
+            histogram=self._entries.result(),
+            summand=self._summand,
+            summands=self._summands.result(),
+            **means,
+        )
+
+
+def _channel_sums(site: Site, g: Tensor) -> Tensor:
+    return site.rows(g).sum(1).double().sum(0)
+
+
+def _largest(total: Tensor) -> tuple[int, ...]:
+    place = np.unravel_index(int(total.abs().argmax()), tuple(total.shape))
+    return tuple(int(i) for i in place)
+
+
+def _add_values(histogram: StreamedHistograms, values: Tensor) -> None:
+    flat = values.reshape(1, 1, -1)
+    histogram.add(flat, flat.amin((0, 2)), flat.amax((0, 2)))

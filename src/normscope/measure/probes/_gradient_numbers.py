@@ -1,0 +1,124 @@
+"""Numbers that describe one gradient: spread, low rank, correlation; all in float64."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.sparse.linalg import svds
+from torch import Tensor
+
+from normscope.measure.probes._alignment import Terms
+
+__all__ = [
+    "channel_matrix_numbers",
+    "entry_numbers",
+    "in_channel_gradient",
+    "largest_singular_value",
+    "pearson",
+    "ratio",
+    "sampled_terms",
+    "term_numbers",
+]
+
+NAN = float("nan")
+DENSE = 1024  # smaller side up to which all singular values are found
+ALIGNED = 0.5
+POINTS = 1000  # weights kept for a picture
+
+
+def ratio(a: float, b: float) -> float:
+    """A / b; infinite over zero, NaN for zero over zero."""
+    if b == 0:
+        return NAN if a == 0 else math.inf
+    return a / b
+
+
+def term_numbers(terms: Terms) -> dict[str, float]:
+    """T1 to T4 of Bjorck's Table 1, and T4 against T1 weight by weight."""
+    total = terms.total.abs().double().flatten()
+    absolute = terms.absolute.double().flatten()
+    share = (total / absolute)[absolute > 0]
+    return {
+        "t1": float(absolute.mean()) / terms.count,
+        "t2": float(terms.by_sample.double().mean()) / terms.count,
+        "t3": float(terms.by_position.double().mean()) / terms.count,
+        "t4": float(total.mean()) / terms.count,
+        "aligned": float((share > ALIGNED).double().mean()) if len(share) else NAN,
+        "median_alignment": float(share.median()) if len(share) else NAN,
+        "term_correlation": pearson(absolute, total),
+    }
+
+
+def sampled_terms(terms: Terms) -> NDArray[np.float64]:
+    """T1 and T4 of evenly spaced weights, (2, n)."""
+    both = torch.stack([terms.absolute.flatten(), terms.total.abs().flatten()])
+    step = max(1, both.shape[1] // POINTS)
+    return (both[:, ::step].double() / terms.count).cpu().numpy()
+
+
+def entry_numbers(gradient: Tensor) -> dict[str, float]:
+    """Moments of the entries of a gradient."""
+    entries = gradient.double().flatten()
+    centred = entries - entries.mean()
+    variance = float(centred.square().mean())
+    fourth = float(centred.square().square().mean())
+    magnitude = entries.abs()
+    return {
+        "std": math.sqrt(variance),
+        "mean_abs": float(magnitude.mean()),
+        "max_abs": float(magnitude.max()),
+        "kurtosis": ratio(fourth, variance**2) - 3,
+        "norm": float(entries.norm()),
+        "sigma": largest_singular_value(gradient.flatten(1)),
+    }
+
+
+def channel_matrix_numbers(gradient: Tensor, matrix: Tensor, groups: int) -> dict[str, float]:
+    """How unevenly a gradient is spread over pairs of channels; ``matrix`` is A(out, in)."""
+    columns = in_channel_gradient(matrix, groups)
+    rows = matrix.mean(1)
+    signed = gradient.double().flatten(2).sum(2) if gradient.ndim > 2 else gradient.double()
+    return {
+        "max_over_median": ratio(float(matrix.max()), float(matrix.median())),
+        "log10_spread": _log10(ratio(float(matrix.max()), float(matrix.min()))),
+        "row_cv": ratio(float(rows.std(correction=0)), float(rows.mean())),
+        "column_cv": ratio(float(columns.std(correction=0)), float(columns.mean())),
+        "rank_one": _rank_one(matrix),
+        "rank_one_signed": _rank_one(signed),
+    }
+
+
+def in_channel_gradient(matrix: Tensor, groups: int) -> Tensor:
+    """Mean of A(out, in / groups) over the weights of each in-channel, (in,)."""
+    return matrix.reshape(groups, -1, matrix.shape[1]).mean(1).flatten()
+
+
+def pearson(a: Tensor, b: Tensor) -> float:
+    """Pearson's correlation; NaN if one of them is constant."""
+    a, b = a.double() - a.double().mean(), b.double() - b.double().mean()
+    return ratio(float((a * b).sum()), float(a.norm() * b.norm()))
+
+
+def largest_singular_value(matrix: Tensor) -> float:
+    """Of (m, n), in float64."""
+    matrix = matrix.double()
+    short = matrix if matrix.shape[0] <= matrix.shape[1] else matrix.T
+    if not bool(matrix.any()):
+        return 0.0
+    if len(short) <= DENSE:
+        scale = float(matrix.abs().max())  # squares of small gradients would vanish
+        short = short / scale
+        return scale * math.sqrt(float(torch.linalg.eigvalsh(short @ short.T)[-1]))
+    start = np.ones(len(short))
+    return float(svds(short.cpu().numpy(), k=1, v0=start, return_singular_vectors=False)[0])
+
+
+def _rank_one(matrix: Tensor) -> float:
+    return ratio(largest_singular_value(matrix) ** 2, float(matrix.square().sum()))
+
+
+def _log10(value: float) -> float:
+    return math.log10(value) if value > 0 else value

@@ -1,0 +1,148 @@
+"""Channel means, variances, signs and histograms of every signal of a network."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from normscope.measure.probes._histograms import StreamedHistograms, checked_bins
+from normscope.measure.probes.moments import ChannelMoments
+from normscope.measure.probes.probe import Probe
+from normscope.measure.probes.run import Layers, Passes, run_probes
+from normscope.measure.probes.sites import ACTIVATION, NORM, WEIGHTED, Site
+from normscope.results.activations import Activations, ChannelStatistics, fitted_growth
+from normscope.results.layers import Coverage
+
+__all__ = ["ActivationProbe", "activations"]
+
+BINS = 32
+# These let through what is above zero, and nothing or little of the rest.
+RECTIFIERS = ("relu", "relu6", "leaky_relu", "prelu", "rrelu", "threshold")
+
+
+class ActivationProbe(Probe):
+    """Outputs of weighted and norm layers, and inputs of activations.
+
+    Args:
+        histogram: bins of each channel's histogram, even; 0 for none.
+    """
+
+    watches: ClassVar[tuple[str, ...]] = (*WEIGHTED, NORM, ACTIVATION)
+
+    def __init__(self, *, histogram: int = BINS) -> None:
+        self._bins = checked_bins(histogram)
+        self._channels: dict[str, _Channels] = {}
+
+    def entering(self, site: Site, x: Tensor) -> None:
+        """What goes into an activation."""
+        if site.kind == ACTIVATION:
+            self._take(site, x)
+
+    def leaving(self, site: Site, x: Tensor, out: Tensor) -> None:
+        """What comes out of a weighted layer or a norm."""
+        if site.kind != ACTIVATION:
+            self._take(site, out)
+
+    def _take(self, site: Site, signal: Tensor) -> None:
+        maps = site.rows(signal).transpose(1, 2)
+        self._channels.setdefault(site.name, _Channels(site, self._bins)).add(maps)
+
+    def result(self, passes: Passes, coverage: Coverage) -> Activations:
+        """What was seen in ``passes``; ``coverage`` is this probe's."""
+        ok = {layer.name for layer in coverage.ok}
+        signals = tuple(c.statistics() for name, c in self._channels.items() if name in ok)
+        return Activations(
+            signals=signals,
+            growth=fitted_growth(tuple(s for s in signals if s.kind in WEIGHTED)),
+            coverage=coverage,
+            num_samples=passes.num_samples,
+            num_batches=passes.num_batches,
+            seed=int(passes.convention["seed"]),
+            convention=passes.convention,
+        )
+
+
+class _Channels:
+    """The sums of one site."""
+
+    def __init__(self, site: Site, bins: int) -> None:
+        self._site = site
+        self._moments = ChannelMoments()
+        self._histograms = StreamedHistograms(bins) if bins else None
+        self._low: Tensor | None = None
+        self._high: Tensor | None = None
+
+    def add(self, maps: Tensor) -> None:
+        """Take in maps (samples, channels, positions)."""
+        self._moments.add_maps(maps)
+        low, high = maps.amin(2).amin(0).cpu(), maps.amax(2).amax(0).cpu()
+        if self._histograms is not None:
+            self._histograms.add(maps, low, high)
+        self._low = low if self._low is None else torch.minimum(self._low, low)
+        self._high = high if self._high is None else torch.maximum(self._high, high)
+
+    def statistics(self) -> ChannelStatistics:
+        site = self._site
+        assert self._low is not None
+        assert self._high is not None
+        return ChannelStatistics(
+            name=site.name,
+            number=site.layer,
+            kind=site.kind,
+            operation=site.operation,
+            mean=self._moments.mean.numpy(),
+            variance=self._moments.variance.numpy(),
+            minimum=self._low.double().numpy(),
+            maximum=self._high.double().numpy(),
+            rectified=site.kind == ACTIVATION and site.operation in RECTIFIERS,
+            histograms=self._histograms.result() if self._histograms else None,
+        )
+
+
+def activations(
+    model: nn.Module,
+    data: Any,
+    loss: Any = None,
+    *,
+    statistics: str = "batch",
+    layers: Layers = None,
+    seed: int = 0,
+    histogram: int = BINS,
+) -> Activations:
+    r"""Mean, variance, range and histogram of each channel of each signal, and growth with depth.
+
+    .. math:: \mu_c = E_{b,p}[h_{bcp}], \quad \sigma_c^2 = E_{b,p}[(h_{bcp} - \mu_c)^2]
+
+    over samples b and positions p of the data, at the outputs h of linear and convolutional layers
+    (what batch norm receives, or would), at the outputs of norm layers, and at the inputs of
+    activations. A rectified unit is *dying* if its pre-activation is at most 0 on every sample and
+    position of the data, *full* if it is always above 0. Growth is a straight line fitted to log10
+    of the mean channel variance of the hidden layers, of all of them and of even and odd ones.
+
+    Each channel has its own bins. They span the first batch; when a later value lies outside,
+    neighbouring bins are joined in pairs until it is inside, so that every value counts.
+
+    Args:
+        model: any module.
+        data: a loader, a pair (inputs, targets), a ``DataSet`` or the name of one.
+        loss: not needed, unless it is ``loss_fn(model, batch)``, which says how a batch is run.
+        statistics: what batch norm does: ``"batch"``, ``"running"`` or ``"frozen"``.
+        layers: which layers; None for all, or names, globs, numbers from 1.
+        seed: of dropout, and of the order of a data set.
+        histogram: bins of each channel, an even number; 0 for none.
+
+    Returns:
+        One record per signal, growth, and the layers left out with reasons.
+
+    Example:
+        >>> net = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
+        >>> x = torch.arange(20.0).reshape(5, 4).to(net[0].weight)
+        >>> found = activations(net, [(x, None)])
+        >>> [(s.number, s.kind, len(s.mean)) for s in found.signals]
+        [(1, 'linear', 3), (1, 'activation', 3), (2, 'linear', 2)]
+    """
+    probe = ActivationProbe(histogram=histogram)
+    passes = run_probes(model, data, loss, [probe], statistics=statistics, layers=layers, seed=seed)
+    return probe.result(passes, passes.coverage[0])

@@ -1,0 +1,216 @@
+"""Gradients of every weighted layer: do samples agree, how are they spread, whom do they favour."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from torch import Tensor, nn
+
+from normscope.errors import InputError
+from normscope.measure.probes._gradient_layers import LayerSums
+from normscope.measure.probes._gradient_outputs import ByClass, FavouredClass
+from normscope.measure.probes.probe import Pass, Probe
+from normscope.measure.probes.run import Layers, Passes, run_probes
+from normscope.measure.probes.sites import ACTIVATION, NORM, WEIGHTED, Site
+from normscope.registry import near_match
+from normscope.results.gradients import Gradients
+from normscope.results.layers import Coverage
+
+__all__ = ["QUANTITIES", "GradientProbe", "gradients"]
+
+QUANTITIES = ("alignment", "classes")  # those that cost more than the passes themselves
+
+
+@dataclass(frozen=True, eq=False)
+class _Signal:
+    """What is known of a tensor on its way from an activation to the layer that takes it."""
+
+    held: Tensor  # so that its memory is not given to another tensor
+    version: int
+    mean: Tensor
+    name: str
+
+
+class GradientProbe(Probe):
+    """Terms, entries and channels of the gradient of every weight.
+
+    Args:
+        quantities: of ``QUANTITIES``.
+        class_layer: for ``"classes"``.
+    """
+
+    watches: ClassVar[tuple[str, ...]] = WEIGHTED
+    needs_gradients: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        *,
+        quantities: str | Sequence[str] = ("alignment",),
+        class_layer: str | int | None = None,
+    ) -> None:
+        chosen = _checked(quantities)
+        self.keeps_graph = "classes" in chosen
+        self._with_terms = "alignment" in chosen
+        self._outputs = FavouredClass()
+        self._by_class = ByClass(class_layer) if self.keeps_graph else None
+        self._layers: dict[str, LayerSums] = {}
+        self._weights: dict[str, Tensor] = {}
+        self._forget()
+
+    def _forget(self) -> None:
+        self._means: dict[str, Tensor] = {}  # of activations' inputs, by site
+        self._signals: dict[int, _Signal] = {}  # by address
+        self._inputs: dict[str, tuple[Tensor, str]] = {}  # means of layers' inputs, by site
+        self._normed: dict[str, Site] = {}  # norm -> the layer whose output it takes
+        self._before: tuple[Site, int] | None = None
+
+    def sees(self, site: Site, *, selected: bool, gradients: bool) -> bool:
+        """Norms and activations too, for what goes in and out of the layers between them."""
+        if site.kind in WEIGHTED:
+            return selected
+        return site.kind == NORM or not gradients
+
+    def starting(self, batch: Any) -> None:
+        """Nothing is known of any tensor."""
+        self._forget()
+
+    def entering(self, site: Site, x: Tensor) -> None:
+        """Remember the means of what goes in."""
+        if site.kind == ACTIVATION:
+            self._means[site.name] = _channel_mean(site, x)
+        elif site.kind == NORM:
+            if self._before is not None and self._before[1] == x.data_ptr():
+                self._normed[site.name] = self._before[0]
+        else:
+            self._inputs[site.name] = self._input_mean(site, x)
+        self._before = None
+
+    def _input_mean(self, site: Site, x: Tensor) -> tuple[Tensor, str]:
+        """Mean of each in-channel before its activation, or of the input itself."""
+        known = self._signals.get(x.data_ptr())
+        channels = x.shape[1] if site.axis == 1 and x.ndim > 1 else x.shape[-1]
+        if known and known.held._version == known.version and len(known.mean) == channels:
+            return known.mean, f"input of {known.name}"
+        return _channel_mean(site, x), "its input"
+
+    def leaving(self, site: Site, x: Tensor, out: Tensor) -> None:
+        """Remember whose output this is."""
+        if site.kind == ACTIVATION and site.name in self._means:
+            signal = _Signal(out, out._version, self._means[site.name], site.name)
+            self._signals[out.data_ptr()] = signal
+        if site.kind in WEIGHTED:
+            self._before = (site, out.data_ptr())
+
+    def gradient(self, site: Site, x: Tensor, g: Tensor) -> None:
+        """All that is kept of a gradient: sums over batches of numbers of each batch."""
+        if site.kind == NORM:
+            if (layer := self._normed.get(site.name)) is not None:
+                self._sums(layer).add_channels(g, site)
+            return
+        mean, source = self._inputs[site.name]
+        self._sums(site).add(x, g, mean, source, with_terms=self._with_terms)
+
+    def _sums(self, site: Site) -> LayerSums:
+        return self._layers.setdefault(site.name, LayerSums(site))
+
+    def finished(self, run: Pass) -> None:
+        """The outputs, and the partial passes of single classes."""
+        self._weights = run.weights
+        self._outputs.add(run)
+        if self._by_class is not None:
+            reached = [self._layers[name] for name in self._inputs if name in self._layers]
+            self._by_class.add(run, [sums.site for sums in reached if sums.seen])
+        self._forget()
+
+    def verdict(self, site: Site) -> tuple[str, str] | None:
+        """A layer without a gradient is not measured."""
+        if site.name in self._layers and self._layers[site.name].seen:
+            return None
+        return "skipped", "the loss does not depend on what comes out of it"
+
+    def result(self, passes: Passes, coverage: Coverage) -> Gradients:
+        """What was seen in ``passes``; ``coverage`` is this probe's."""
+        layers = [self._layers[layer.name] for layer in coverage.ok]
+        return Gradients(
+            layers=tuple(sums.result(self._weights) for sums in layers),
+            coverage=coverage,
+            loss=passes.loss,
+            num_samples=passes.num_samples,
+            num_batches=passes.num_batches,
+            seed=int(passes.convention["seed"]),
+            outputs=self._outputs.result(),
+            classes=self._by_class.result() if self._by_class else None,
+            convention=passes.convention,
+        )
+
+
+def gradients(
+    model: nn.Module,
+    data: Any,
+    loss: Any,
+    *,
+    statistics: str = "batch",
+    layers: Layers = None,
+    seed: int = 0,
+    quantities: str | Sequence[str] = ("alignment",),
+    class_layer: str | int | None = None,
+) -> Gradients:
+    r"""Whether the terms of each weight's gradient agree, and how the gradient is spread.
+
+    The gradient of a weight is a sum over samples b and positions p of
+    :math:`d^{bp} = \partial L / \partial OUT(b, p) \cdot IN(b, p)`, L the mean loss of a batch.
+    Four sums of it, averaged over the weights of a layer and divided by samples times positions,
+
+    .. math:: T_1 = \sum_{bp} |d|, \quad T_2 = \sum_b |\sum_p d|, \quad T_3 = \sum_p |\sum_b d|,
+        \quad T_4 = |\sum_{bp} d|
+
+    say where it cancels: T4 / T1 is 1 if all samples and positions pull a weight in one direction,
+    about 1 / sqrt(samples x positions) if they are independent. Beside them: moments and histogram
+    of the entries; the matrix of in- and out-channels and its rank-one share; gradient against
+    weight; mean of an in-channel (before its activation) against the gradient of its weights;
+    gradients of the channels, taken behind the norm that follows a layer, since in front of batch
+    norm they are zero; for cross-entropy the output gradients and the favoured class.
+
+    Every number is one of a single batch, as one training step sees it, averaged over batches.
+
+    Args:
+        model: any module.
+        data: a loader, a pair (inputs, targets), a ``DataSet`` or the name of one.
+        loss: ``"cross_entropy"``, ``"mse"``, a torch loss, ``loss(outputs, targets)`` or
+            ``loss_fn(model, batch)``.
+        statistics: what batch norm does: ``"batch"``, ``"running"`` or ``"frozen"``.
+        layers: which layers; None for all, or names, globs, numbers from 1.
+        seed: of dropout, and of the order of a data set.
+        quantities: what costs extra: ``"alignment"`` (T1 to T4: three weight gradients a layer)
+            and ``"classes"`` (one partial backward pass for each class); ``()`` for neither.
+        class_layer: layer whose gradient ``"classes"`` splits; None for the middle one.
+
+    Returns:
+        One record per layer, the output gradients, and the layers left out with reasons.
+
+    Example:
+        >>> import torch
+        >>> net = nn.Linear(2, 2, bias=False)
+        >>> x = torch.tensor([[1.0, 0.0], [1.0, 0.0]]).to(net.weight)
+        >>> found = gradients(net, (x, torch.tensor([0, 0])), "cross_entropy")
+        >>> round(found[1].alignment, 6)  # two samples that are the same pull one way
+        1.0
+    """
+    probe = GradientProbe(quantities=quantities, class_layer=class_layer)
+    passes = run_probes(model, data, loss, [probe], statistics=statistics, layers=layers, seed=seed)
+    return probe.result(passes, passes.coverage[0])
+
+
+def _channel_mean(site: Site, x: Tensor) -> Tensor:
+    return site.rows(x).mean(1).double().mean(0)
+
+
+def _checked(quantities: str | Sequence[str]) -> tuple[str, ...]:
+    chosen = (quantities,) if isinstance(quantities, str) else tuple(quantities)
+    for name in chosen:
+        if name not in QUANTITIES:
+            hint = near_match(str(name), [*QUANTITIES])
+            raise InputError(f"Unknown quantity {name!r}. {hint}")
+    return chosen

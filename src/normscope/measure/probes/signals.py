@@ -1,0 +1,58 @@
+"""Activations and gradients of one and the same pass."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from torch import nn
+
+from normscope.measure.probes.activations import BINS, ActivationProbe
+from normscope.measure.probes.gradients import GradientProbe
+from normscope.measure.probes.run import Layers, run_probes
+from normscope.results.activations import Activations
+from normscope.results.gradients import Gradients
+
+__all__ = ["Signals", "signals"]
+
+
+class Signals(NamedTuple):
+    """What went forward, and what came back."""
+
+    activations: Activations
+    gradients: Gradients
+
+
+def signals(
+    model: nn.Module,
+    data: Any,
+    loss: Any,
+    *,
+    statistics: str = "batch",
+    layers: Layers = None,
+    seed: int = 0,
+    histogram: int = BINS,
+    quantities: str | Sequence[str] = ("alignment",),
+    class_layer: str | int | None = None,
+) -> Signals:
+    """``activations`` and ``gradients`` from one forward and one backward pass of each batch.
+
+    With ``quantities=("alignment", "classes")`` these are all of Bjorck's figures of a network at
+    initialization. The arguments are those of the two functions.
+
+    Example:
+        >>> import torch
+        >>> net = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)).double()
+        >>> found = signals(net, (torch.ones(5, 3).double(), torch.zeros(5).long()),
+        ...                 "cross_entropy")
+        >>> found.activations, found.gradients
+        (Activations(3 signals, 5 samples), Gradients(2 layers, 5 samples))
+    """
+    forward = ActivationProbe(histogram=histogram)
+    backward = GradientProbe(quantities=quantities, class_layer=class_layer)
+    passes = run_probes(
+        model, data, loss, [forward, backward], statistics=statistics, layers=layers, seed=seed
+    )
+    return Signals(
+        forward.result(passes, passes.coverage[0]), backward.result(passes, passes.coverage[1])
+    )

@@ -1,0 +1,230 @@
+"""Gradients of a network: whether their terms agree, how they are spread, whom they favour."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from normscope.errors import InputError
+from normscope.record import Record
+from normscope.render import chart_of
+from normscope.results.histograms import Histograms
+from normscope.results.layers import Coverage
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["ClassGradients", "Gradients", "LayerGradients", "OutputGradients"]
+
+NAN = float("nan")
+DOMINATED = 0.01  # sigma_max(gradient) / sigma_max(weight) below which the weight dominates
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LayerGradients(Record):
+    """The gradient of one weight; every number is a mean over batches.
+
+    d is one term of the gradient, of one sample at one position; BP is samples times positions.
+    NaN stands for what was not asked for or has no meaning here.
+    """
+
+    name: str
+    number: int
+    kind: str
+    operation: str
+    shape: tuple[int, ...]  # (out, in / groups, *kernel)
+    # alignment: means over the weights, divided by BP
+    t1: float = NAN  # sum over samples and positions of |d|
+    t2: float = NAN  # sum over samples of |sum over positions of d|
+    t3: float = NAN  # sum over positions of |sum over samples of d|
+    t4: float = NAN  # |sum of d|: mean |gradient| / BP
+    aligned: float = NAN  # share of weights whose own T4 / T1 is above 1/2
+    median_alignment: float = NAN  # of the weights' own T4 / T1
+    term_correlation: float = NAN  # Pearson's r of T1 and T4 over the weights
+    # entries of the gradient
+    std: float = NAN
+    mean_abs: float = NAN
+    max_abs: float = NAN
+    kurtosis: float = NAN  # excess: 0 for a Gaussian
+    # A(out, in): |gradient| summed over the kernel
+    max_over_median: float = NAN
+    log10_spread: float = NAN  # log10 of max / min
+    row_cv: float = NAN  # coefficient of variation of the means of the out-channels
+    column_cv: float = NAN  # the same of the in-channels
+    rank_one: float = NAN  # sigma_1^2 / sum of sigma^2, of A
+    rank_one_signed: float = NAN  # the same of the signed sum
+    # against the weight
+    weight_ratio: float = NAN  # Frobenius norms: gradient / weight
+    domination: float = NAN  # largest singular values: gradient / weight
+    # mean of an in-channel against the gradient of its weights
+    mean_correlation: float = NAN  # Pearson's r over the in-channels
+    channel_ratio: float = NAN  # largest / smallest mean |gradient| of an in-channel
+    mean_of: str = ""  # the signal whose means these are
+    channel_gradient_at: str = ""  # where the channel gradients were taken
+    in_mean: NDArray[np.float64] | None = None  # (in,)
+    in_gradient: NDArray[np.float64] | None = None  # (in,) mean |gradient| of its weights
+    channel_gradient: NDArray[np.float64] | None = None  # (out,) sum of dL/dOUT: of a bias
+    matrix: NDArray[np.float64] | None = None  # (out, in) A; None where it is too large to keep
+    terms: NDArray[np.float64] | None = None  # (2, n) T1 and T4 of some weights, first batch
+    histogram: Histograms | None = None  # of the entries
+    summand: tuple[int, ...] = ()  # the weight with the largest gradient in the first batch
+    summands: Histograms | None = None  # of its terms d
+
+    @property
+    def alignment(self) -> float:
+        """T4 / T1: 1 if all terms have one sign, near 0 if they cancel."""
+        return self.t4 / self.t1 if self.t1 else NAN
+
+    @property
+    def dominated(self) -> bool:
+        """Whether the weight is much larger than its gradient (by ``DOMINATED``)."""
+        return self.domination < DOMINATED
+
+    def row(self) -> dict[str, Any]:
+        """Every number, by name."""
+        named = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        numbers = {k: v for k, v in named.items() if isinstance(v, float)}
+        size = int(np.prod(self.shape))
+        return {"operation": self.operation, "weights": size, "alignment": self.alignment} | numbers
+
+    def __repr__(self) -> str:
+        return f"LayerGradients({self.name!r}, T4/T1 {self.alignment:.3g}, std {self.std:.3g})"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class OutputGradients(Record):
+    """G(b, j) = dL_b / dz_bj = softmax(z_b)_j - [j = y_b], of each sample's own loss."""
+
+    probability: NDArray[np.float64]  # (classes,) mean softmax
+    predicted: NDArray[np.float64]  # (classes,) share of the samples that predict the class
+    mean: NDArray[np.float64]  # (classes,) of G over samples of other classes
+    std: NDArray[np.float64]  # (classes,) of G over samples of other classes
+    alignment: float  # sum_j |mean_b G| / sum_j mean_b |G|: 1 if all samples pull one way
+    num_samples: int
+    examples: NDArray[np.float64]  # (n, classes) G of the first samples
+
+    @property
+    def favoured(self) -> int:
+        """The class with the largest mean probability."""
+        return int(self.probability.argmax())
+
+    def __repr__(self) -> str:
+        j = self.favoured
+        return f"OutputGradients(favours class {j}, {self.predicted[j]:.0%} predicted)"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ClassGradients(Record):
+    """The gradient of one weight, split by the output through which it comes."""
+
+    name: str
+    number: int
+    mean_abs: NDArray[np.float64]  # (classes,) mean |gradient| through that output alone
+    max_abs: NDArray[np.float64]  # (classes,)
+    sum_error: float  # |sum over classes - whole gradient| / |whole gradient|, largest of a batch
+
+    @property
+    def dominant(self) -> int:
+        """The class through which most of the gradient comes."""
+        return int(self.mean_abs.argmax())
+
+    @property
+    def top_over_second(self) -> float:
+        """Largest mean |gradient| of a class over the second largest."""
+        second, top = np.sort(self.mean_abs)[-2:]
+        return float(top / second) if second > 0 else float("inf")
+
+    @property
+    def top_over_median(self) -> float:
+        """Largest mean |gradient| of a class over the median."""
+        middle = float(np.median(self.mean_abs))
+        return float(self.mean_abs.max() / middle) if middle > 0 else float("inf")
+
+    def __repr__(self) -> str:
+        return f"ClassGradients({self.name!r}, class {self.dominant} dominates)"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Gradients(Record):
+    """Gradients of every weighted layer, in forward order; see :func:`normscope.gradients`."""
+
+    layers: tuple[LayerGradients, ...]
+    coverage: Coverage
+    loss: float
+    num_samples: int
+    num_batches: int
+    seed: int
+    outputs: OutputGradients | None = None  # None unless the loss is cross-entropy
+    classes: ClassGradients | None = None  # None unless asked for
+    convention: dict[str, str] = field(default_factory=dict)
+
+    def __getitem__(self, layer: str | int) -> LayerGradients:
+        """The layer of a name or number."""
+        for found in self.layers:
+            if layer == found.name or (layer == found.number and not isinstance(layer, bool)):
+                return found
+        raise InputError(
+            f"No gradient was measured at {layer!r}. Names: "
+            f"{', '.join(x.name for x in self.layers[:5])}, ...; or the number of a layer."
+        )
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row per layer, those left out among them with their reason."""
+        import pandas as pd
+
+        rows = {layer.name: layer.row() for layer in self.layers}
+        return pd.DataFrame(
+            [
+                {"layer": x.name, "number": x.number, "kind": x.kind}
+                | (rows.get(x.name, {}) if x.status == "ok" else {})
+                | {"status": x.status, "reason": x.reason}
+                for x in self.coverage.layers
+            ]
+        ).set_index("layer")
+
+    def summary(self) -> str:
+        """A few lines for a terminal."""
+        lines = [f"Gradients of {self.convention.get('loss', 'the loss')}, loss {self.loss:.4g}"]
+        ratios = np.array([layer.alignment for layer in self.layers])
+        if np.isfinite(ratios).any():
+            lines.append(
+                f"T4/T1 between {np.nanmin(ratios):.2g} and {np.nanmax(ratios):.2g}, median "
+                f"{np.nanmedian(ratios):.2g}: 1 if all samples and positions pull a weight one "
+                "way, near 0 if they cancel"
+            )
+        scale = [layer.mean_abs for layer in self.layers]
+        largest = self.layers[int(np.argmax(scale))]
+        lines.append(
+            f"mean |gradient| between {min(scale):.3g} and {max(scale):.3g} (largest at "
+            f"{largest.name}); {sum(x.dominated for x in self.layers)} layers dominated by their "
+            "weight"
+        )
+        lines += self._class_lines()
+        return "\n".join([*lines, self.coverage.summary()])
+
+    def _class_lines(self) -> list[str]:
+        lines = []
+        if self.outputs is not None:
+            j = self.outputs.favoured
+            lines.append(
+                f"class {j} is favoured: predicted for {self.outputs.predicted[j]:.0%} of the "
+                f"samples; samples agree in the direction of their output gradients by "
+                f"{self.outputs.alignment:.2f} of 1"
+            )
+        if self.classes is not None:
+            lines.append(
+                f"gradient of {self.classes.name}: class {self.classes.dominant} gives "
+                f"{self.classes.top_over_median:.3g} times the median class"
+            )
+        return lines
+
+    def chart(self, **options: Any) -> Any:
+        """Alignment and size of gradients by depth, or one layer, as an Altair chart."""
+        return chart_of(self, **options)
+
+    def __repr__(self) -> str:
+        return f"Gradients({len(self.layers)} layers, {self.num_samples} samples)"
