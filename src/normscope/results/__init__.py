@@ -1,11 +1,18 @@
 """Frozen records: every answer of normscope, numpy and plain numbers only."""
 
+from normscope.results.activations import Activations, ChannelStatistics, Growth
 from normscope.results.density import SpectralDensity
 from normscope.results.estimate import Estimate
 from normscope.results.generalization import ErrorCurve, GeneralizationPanel, SimulatedErrors
+from normscope.results.gradients import (
+    ClassGradients,
+    Gradients,
+    LayerGradients,
+    OutputGradients,
+)
 from normscope.results.gram import GramSpectrum
+from normscope.results.histograms import Histograms
 from normscope.results.layers import Coverage, LayerStatus
-from normscope.results.noise import GradientNoise
 from normscope.results.noise import GradientNoise
 from normscope.results.outliers import LeadingDirections, SpectralBounds
 from normscope.results.phase import PhaseDiagram
@@ -26,21 +33,28 @@ from normscope.results.teacher_student import (
 )
 
 __all__ = [
+    "Activations",
+    "ChannelStatistics",
+    "ClassGradients",
     "Coverage",
     "DepthConditioning",
     "ErrorCurve",
     "Estimate",
     "GeneralizationPanel",
     "GradientNoise",
-    "GradientNoise",
+    "Gradients",
     "GramSpectrum",
+    "Growth",
+    "Histograms",
     "LRRange",
+    "LayerGradients",
     "LayerStatus",
     "LeadingDirections",
     "LearningComparison",
     "LearningPath",
     "LearningRates",
     "LinearReduction",
+    "OutputGradients",
     "OverlapSlopes",
     "PhaseDiagram",
     "Prediction",
