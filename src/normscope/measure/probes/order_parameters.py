@@ -1,0 +1,243 @@
+"""Order parameters of a real network: lengths and overlaps of its signals and sensitivities."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from normscope.data.order import checked_count
+from normscope.measure._batches import Batch, float_leaves
+from normscope.measure._session import original_module
+from normscope.measure.probes._order_theory import OrderTheory, order_theory
+from normscope.measure.probes._overlaps import OverlapMoments, Overlaps
+from normscope.measure.probes.probe import Pass, Probe, SkipLayer
+from normscope.measure.probes.run import Layers, Passes, run_probes
+from normscope.measure.probes.sites import Site
+from normscope.results.order_parameters import OrderProfile
+from normscope.seeds import numpy_generator
+
+__all__ = ["order_parameters"]
+
+THEORY_SAMPLES = 512  # inputs whose pairs the theory is given
+
+
+def order_parameters(
+    model: nn.Module,
+    data: Any,
+    loss: Any = None,
+    *,
+    statistics: str = "batch",
+    layers: Layers = None,
+    seed: int = 0,
+    directions: int = 10,
+) -> OrderProfile:
+    r"""Order parameters of every weighted layer, measured on data, beside the theory's.
+
+    .. math:: \hat q^{l-1}_{st} = \frac{h^{l-1}(s)\cdot h^{l-1}(t)}{M_{l-1}},\quad
+              q^l_{st} = \frac{u^l(s)\cdot u^l(t)}{M_l},\quad
+              \tilde q^l_{st} = \delta^l(s)\cdot\delta^l(t),\ \delta^l_k = \partial f_k/\partial u^l
+
+    with h the input and u the output of layer l, f the outputs of the network; averaged over
+    samples (s = t: ``q``, ``qhat``, ``qtilde``), over pairs of one batch (``_st``), over outputs k
+    and positions (q-tilde is summed over positions). Behind a layer whose samples are coupled by
+    batch statistics, q-tilde is of sum_a delta(s; a).delta(t; a), delta(t; a) = d f(t)/d u(a).
+
+    Args:
+        model: any module.
+        data: a loader, a pair (inputs, targets), a ``DataSet`` or the name of one.
+        loss: not needed: the sensitivities are of the outputs. With ``loss_fn(model, batch)`` the
+            model is run as that function runs it.
+        statistics: what batch norm does: ``"batch"``, ``"running"`` or ``"frozen"``.
+        layers: which layers; None for all, or names, globs, numbers from 1.
+        seed: of dropout, of random directions, and of the order of a data set.
+        directions: backward passes per batch; with no more outputs than this the mean over
+            outputs is exact, otherwise it is taken over so many random combinations of them.
+
+    Returns:
+        Six numbers a layer with standard errors, and what the theory gives for a random network
+        of the same variances on the same inputs, or the reason why it gives nothing.
+
+    Example:
+        >>> net = nn.Sequential(nn.Linear(8, 64), nn.ReLU(), nn.Linear(64, 2))
+        >>> profile = order_parameters(net, (torch.ones(4, 8), None))
+        >>> profile.names, profile.measured["qhat"][0]
+        (('0', '2'), 1.0)
+    """
+    probe = _OrderProbe(checked_count(directions, "directions"), seed)
+    passes = run_probes(model, data, loss, [probe], statistics=statistics, layers=layers, seed=seed)
+    theory = probe.theory(original_module(model), statistics)
+    return _profile(probe, passes, theory, seed)
+
+
+class _OrderProbe(Probe):
+    keeps_graph = True
+
+    def __init__(self, directions: int, seed: int) -> None:
+        self._directions = directions
+        self._random = numpy_generator(seed, "order parameters")
+        self._size = 0
+        self._example: Any = None
+        self._grams: list[np.ndarray[Any, Any]] = []
+        self.hats: dict[str, OverlapMoments] = {}
+        self.lengths: dict[str, OverlapMoments] = {}
+        self.tildes: dict[str, OverlapMoments] = {}
+        self.entries: dict[str, int] = {}  # of one sample's output
+        self.coupled: set[str] | None = None
+        self.numbers: dict[str, int] = {}
+        self.backward_reason = ""
+
+    def sees(self, site: Site, *, selected: bool, gradients: bool) -> bool:
+        return selected and site.kind in self.watches
+
+    def starting(self, batch: Batch) -> None:
+        self._size = batch.size
+        if isinstance(batch.inputs, Tensor) and batch.inputs.is_floating_point():
+            self._example = batch.inputs if self._example is None else self._example
+            room = THEORY_SAMPLES - sum(len(gram) for gram in self._grams)
+            flat = batch.inputs.detach()[:room].flatten(1).double()
+            if len(flat) > 1:
+                self._grams.append((flat @ flat.T / flat.shape[1]).cpu().numpy())
+
+    def entering(self, site: Site, x: Tensor) -> None:
+        self.numbers[site.name] = site.layer
+        self.hats.setdefault(site.name, OverlapMoments()).add(Overlaps.of(self._rows(site, x)))
+
+    def leaving(self, site: Site, x: Tensor, out: Tensor) -> None:
+        rows = self._rows(site, out)
+        self.entries[site.name] = rows[0].numel()
+        self.lengths.setdefault(site.name, OverlapMoments()).add(Overlaps.of(rows))
+
+    def _rows(self, site: Site, signal: Tensor) -> Tensor:
+        rows = site.rows(signal)
+        if len(rows) != self._size:
+            raise SkipLayer(
+                f"its signal has {len(rows)} rows for a batch of {self._size} samples, so that "
+                "samples cannot be told apart"
+            )
+        return rows
+
+    def finished(self, run: Pass) -> None:
+        outputs = float_leaves(run.outputs)
+        if not any(o.requires_grad for o in outputs):
+            self.backward_reason = "no output depends on the parameters"
+        elif any(o.ndim == 0 or len(o) != self._size for o in outputs if o.requires_grad):
+            shapes = [tuple(o.shape) for o in outputs]
+            self.backward_reason = f"the outputs {shapes} are not one row a sample"
+        else:
+            self._backward(run, outputs)
+
+    def _backward(self, run: Pass, outputs: Sequence[Tensor]) -> None:
+        slopes = self._slopes(outputs)
+        if self.coupled is None:
+            self.coupled = self._coupled(run, slopes[0])
+        found: dict[str, list[Overlaps]] = {}
+        for slope in slopes:
+            equal = self._replayed(run, slope)
+            if self.coupled:
+                signed = self._replayed(run, self._signed(slope))
+                both = self.coupled & equal.keys() & signed.keys()
+                equal |= {n: Overlaps.coupled(equal[n], signed[n]) for n in both}
+            for name, overlaps in equal.items():
+                found.setdefault(name, []).append(overlaps)
+        for name, several in found.items():
+            self.tildes.setdefault(name, OverlapMoments()).add(Overlaps.mean(several))
+
+    def _slopes(self, outputs: Sequence[Tensor]) -> list[list[Tensor]]:
+        """Directions in the space of outputs, the same for every sample: C times the mean is 1."""
+        sizes = [o[0].numel() for o in outputs]
+        total = sum(sizes)
+        if total <= self._directions:
+            vectors = np.eye(total)
+        else:
+            shape = (self._directions, total)
+            vectors = self._random.choice([-1.0, 1.0], shape) / math.sqrt(total)
+        made = []
+        for vector in vectors:
+            parts = np.split(vector, np.cumsum(sizes)[:-1])
+            made.append(
+                [
+                    torch.as_tensor(part).to(o).reshape(o[:1].shape).expand_as(o)
+                    for part, o in zip(parts, outputs, strict=True)
+                ]
+            )
+        return made
+
+    def _signed(self, slopes: list[Tensor]) -> list[Tensor]:
+        signs = torch.as_tensor(self._random.choice([-1.0, 1.0], self._size))
+        return [s * signs.to(s).reshape(-1, *[1] * (s.ndim - 1)) for s in slopes]
+
+    def _coupled(self, run: Pass, slopes: list[Tensor]) -> set[str]:
+        """Layers through which the first half of the samples moves outputs of the second."""
+        half = self._size // 2
+        found: set[str] = set()
+
+        def tell(site: Site, g: Tensor) -> None:
+            if bool(site.rows(g)[half:].any()):
+                found.add(site.name)
+
+        keep = torch.arange(self._size) < half
+        run.replayed([s * keep.to(s).reshape(-1, *[1] * (s.ndim - 1)) for s in slopes], tell)
+        return found
+
+    def _replayed(self, run: Pass, slopes: Sequence[Tensor]) -> dict[str, Overlaps]:
+        found: dict[str, Overlaps] = {}
+
+        def tell(site: Site, g: Tensor) -> None:
+            rows = site.rows(g)
+            if len(rows) == self._size:
+                found[site.name] = Overlaps.of(rows)
+
+        run.replayed(slopes, tell)
+        return found
+
+    def theory(self, model: nn.Module, statistics: str) -> OrderTheory:
+        """The theory's numbers for the inputs seen."""
+        if self._example is None:
+            return OrderTheory(reason="the theory takes one tensor of inputs")
+        if not self._grams:
+            return OrderTheory(reason="one sample has no pairs: pass batches of two or more")
+        return order_theory(model, self._example, self._grams, statistics=statistics)
+
+
+def _profile(probe: _OrderProbe, passes: Passes, theory: OrderTheory, seed: int) -> OrderProfile:
+    names = tuple(layer.name for layer in passes.coverage[0].ok)
+    measured: dict[str, Any] = {}
+    errors: dict[str, Any] = {}
+
+    def put(name: str, estimates: list[tuple[float, float]]) -> None:
+        measured[name], errors[name] = (np.array(part) for part in zip(*estimates, strict=True))
+
+    # Pixels are no draw of random units: the input of the first layer has no error over them.
+    hats = [(probe.hats[n], probe.numbers[n] > 1) for n in names]
+    put("q", [probe.lengths[n].own() for n in names])
+    put("q_st", [probe.lengths[n].pair() for n in names])
+    put("qhat", [hat.own(units=units) for hat, units in hats])
+    put("qhat_st", [hat.pair(units=units) for hat, units in hats])
+    back = [(probe.tildes.get(n, OverlapMoments()), probe.entries[n]) for n in names]
+    put("qtilde", [_times(size, moments.own()) for moments, size in back])
+    put("qtilde_st", [_times(size, moments.pair()) for moments, size in back])
+    coupled = probe.coupled or set()
+    return OrderProfile(
+        names=names,
+        measured=measured,
+        errors=errors,
+        theory={name: theory.at(name, names) for name in measured} if theory.order else {},
+        theory_reason=theory.reason,
+        theory_notes=theory.notes,
+        backward_reason=probe.backward_reason,
+        coupled=np.array([n in coupled for n in names]),
+        coverage=passes.coverage[0],
+        convention=passes.convention,
+        num_samples=passes.num_samples,
+        num_batches=passes.num_batches,
+        seed=seed,
+    )
+
+
+def _times(factor: int, estimate: tuple[float, float]) -> tuple[float, float]:
+    return factor * estimate[0], factor * estimate[1]

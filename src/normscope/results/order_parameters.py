@@ -1,0 +1,143 @@
+"""Order parameters of a network, measured and predicted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from normscope.errors import InputError
+from normscope.record import Record
+from normscope.registry import near_match
+from normscope.render import chart_of
+from normscope.results.layers import Coverage
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["OrderProfile"]
+
+Array = NDArray[np.float64]
+CLEAR = 3.0  # standard errors from zero, below which a ratio says nothing
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class OrderProfile(Record):
+    """Order parameters layer by layer, in forward order.
+
+    Attributes:
+        names: of the layers measured.
+        measured: ``q``, ``qhat``, ``qtilde`` (one sample with itself) and ``q_st``, ``qhat_st``,
+            ``qtilde_st`` (two samples of one batch), (layers,) each. qhat is of a layer's input,
+            q of its output (both per unit), qtilde of d outputs / d that output (summed).
+        errors: standard errors: over samples and, for a layer of random weights, over its units.
+            What the layers before it drew is common to all units and is not in them.
+        theory: the same six numbers for a random network of the same variances; empty if the
+            theory does not apply.
+        theory_reason: why it does not.
+        theory_notes: what its numbers rest on.
+        backward_reason: why there is no qtilde, if there is none.
+        coupled: whether batch statistics further up couple the samples; qtilde is then of
+            sum_a d f(s)/d u(a) . d f(t)/d u(a), over the samples a of the batch.
+        coverage: which layers were measured.
+        convention: what was run, in words.
+        num_samples: samples seen.
+        num_batches: in so many batches.
+        seed: of random directions.
+    """
+
+    names: tuple[str, ...]
+    measured: dict[str, Array]
+    errors: dict[str, Array]
+    theory: dict[str, Array]
+    theory_reason: str
+    theory_notes: tuple[str, ...]
+    backward_reason: str
+    coupled: NDArray[np.bool_]  # (layers,)
+    coverage: Coverage
+    convention: dict[str, str] = field(default_factory=dict)
+    num_samples: int = 0
+    num_batches: int = 0
+    seed: int = 0
+
+    def ratio(self, name: str) -> Array:
+        """Measured over predicted, (layers,); NaN where the theory has no number."""
+        if name not in self.measured:
+            hint = near_match(str(name), list(self.measured))
+            raise InputError(f"Unknown order parameter {name!r}. {hint}")
+        if not self.theory:
+            return np.full(len(self.names), np.nan)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.asarray(self.measured[name] / self.theory[name])
+
+    def correlation(self) -> Array:
+        """q_st / q of each layer: how alike two samples look to it, (layers,)."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.asarray(self.measured["q_st"] / self.measured["q"])
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row per layer: each number, its error, the theory's, and the ratio."""
+        import pandas as pd
+
+        rows = []
+        place = {name: i for i, name in enumerate(self.names)}
+        for layer in self.coverage.layers:
+            row: dict[str, Any] = {"layer": layer.number, "name": layer.name, "kind": layer.kind}
+            row |= {"status": layer.status, "reason": layer.reason}
+            if (i := place.get(layer.name)) is not None:
+                row |= self._row(i)
+            rows.append(row)
+        return pd.DataFrame(rows)
+
+    def _row(self, i: int) -> dict[str, Any]:
+        row: dict[str, Any] = {"coupled": bool(self.coupled[i])}
+        for name, values in self.measured.items():
+            predicted = float(self.theory[name][i]) if self.theory else float("nan")
+            row |= {name: float(values[i]), f"{name}_error": float(self.errors[name][i])}
+            row |= {f"{name}_theory": predicted, f"{name}_ratio": float(self.ratio(name)[i])}
+        return row
+
+    def summary(self) -> str:
+        """A few lines for a terminal."""
+        lines = [
+            f"order parameters of {len(self.names)} layers on {self.num_samples} samples: "
+            "q-hat of inputs, q of outputs (per unit), q-tilde of d outputs / d output of the layer"
+        ]
+        for name in ("q", "qtilde"):
+            if np.isfinite(self.measured[name]).all():
+                lines.append(f"  {name}: {self._course(name)}")
+        c = self.correlation()
+        lines.append(
+            f"  two samples correlate {c[0]:.3g} at the first layer, {c[-1]:.3g} at the last"
+        )
+        lines += [f"  no q-tilde: {self.backward_reason}"] if self.backward_reason else []
+        return "\n".join([*lines, *self._theory_lines(), self.coverage.summary()])
+
+    def _course(self, name: str) -> str:
+        values = self.measured[name]
+        if len(values) < 2 or not (values > 0).all():
+            return " ".join(f"{v:.3g}" for v in values)
+        rate = (values[-1] / values[0]) ** (1 / (len(values) - 1))
+        ends = f"{values[0]:.3g} at the first layer, {values[-1]:.3g} at the last"
+        return f"{ends}, x {rate:.3g} a layer"
+
+    def _theory_lines(self) -> list[str]:
+        if not self.theory:
+            return [f"  theory does not apply: {self.theory_reason}"]
+        lines = ["  measured / theory (1 for a wide random network; training moves it):"]
+        for name in self.measured:
+            clear = np.abs(self.measured[name]) > CLEAR * self.errors[name]
+            found = self.ratio(name)[clear & np.isfinite(self.ratio(name))]
+            if len(found):
+                lines.append(f"    {name}: {found.min():.3g} to {found.max():.3g}")
+        return [*lines, *(f"  {note}" for note in self.theory_notes)]
+
+    def chart(self, **options: Any) -> Any:
+        """Order parameters by layer, the theory's as lines, as an Altair chart."""
+        return chart_of(self, **options)
+
+    def __repr__(self) -> str:
+        with_theory = "with theory" if self.theory else "without theory"
+        return f"OrderProfile({len(self.names)} layers, {self.num_samples} samples, {with_theory})"

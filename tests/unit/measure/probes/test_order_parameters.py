@@ -1,0 +1,265 @@
+"""Order parameters, against Jacobians written out."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.autograd.functional import jacobian
+
+from normscope import report
+from normscope.errors import InputError
+from normscope.measure.probes.order_parameters import order_parameters
+from normscope.report.order_parameters import order_chart
+from normscope.results.order_parameters import OrderProfile
+
+SAME = {"rtol": 1e-10, "atol": 1e-13}
+NAMES = ("q", "q_st", "qhat", "qhat_st", "qtilde", "qtilde_st")
+
+
+def dense(*, norm=None, outputs=3):
+    layers = [nn.Linear(4, 7), nn.Tanh(), nn.Linear(7, 6), nn.ReLU(), nn.Linear(6, outputs)]
+    if norm is not None:
+        layers.insert(3, norm(6))
+        layers.insert(1, norm(7))
+    return nn.Sequential(*layers)
+
+
+def conv(*, norm=False):
+    first = [nn.Conv2d(2, 4, 3, padding=1), *([nn.BatchNorm2d(4)] if norm else []), nn.Tanh()]
+    return nn.Sequential(*first, nn.Conv2d(4, 3, 2), nn.ReLU(), nn.Flatten(), nn.Linear(48, 2))
+
+
+def weighted(model):
+    kinds = (nn.Linear, nn.Conv2d)
+    return [i for i, layer in enumerate(model) if isinstance(layer, kinds)]
+
+
+def pieces(model, x):
+    """Inputs, outputs and d f / d outputs of every weighted layer, samples kept apart."""
+    found = []
+    for i in weighted(model):
+        h = model[:i](x).detach()
+        u = model[i](h).detach()
+        found.append((h, u, jacobian(model[i + 1 :], u) if i + 1 < len(model) else None))
+    return found
+
+
+def mean_products(rows):
+    """Mean of v(t).v(t), and of v(s).v(t) over pairs, of (samples, entries)."""
+    gram = rows @ rows.T
+    size = len(gram)
+    pairs = (gram.sum() - gram.trace()) / (size * (size - 1))
+    return float(gram.trace()) / size, float(pairs)
+
+
+def written_out(model, x):
+    """The six numbers of each layer, by their definition."""
+    table = {name: [] for name in NAMES}
+    for h, u, slope in pieces(model, x):
+        for name, signal in (("qhat", h.flatten(1)), ("q", u.flatten(1))):
+            one, two = mean_products(signal)
+            table[name].append(one / signal.shape[1])
+            table[f"{name}_st"].append(two / signal.shape[1])
+        samples = range(len(x))
+        if slope is None:  # the read-out
+            deltas = torch.eye(u.shape[1]).expand(len(x), -1, -1)
+        else:
+            deltas = torch.stack([slope[t, :, t].flatten(1) for t in samples])  # (T, C, entries)
+        each = [mean_products(deltas[:, k]) for k in range(deltas.shape[1])]
+        table["qtilde"].append(np.mean([one for one, _ in each]))
+        table["qtilde_st"].append(np.mean([two for _, two in each]))
+    return table
+
+
+@pytest.mark.parametrize("make", [dense, lambda: dense(norm=nn.LayerNorm), conv])
+def test_every_number_is_its_definition(make):
+    model = make()
+    x = torch.randn(5, 2, 5, 5) if isinstance(model[0], nn.Conv2d) else torch.randn(5, 4)
+    profile = order_parameters(model, (x, None))
+    expected = written_out(model, x)
+    assert profile.names == tuple(str(i) for i in weighted(model))
+    assert not profile.coupled.any()
+    for name in NAMES:
+        np.testing.assert_allclose(profile.measured[name], expected[name], **SAME, err_msg=name)
+
+
+def test_batches_are_averaged_over_samples_and_pairs_within():
+    model, x = dense(), torch.randn(9, 4)
+    parts = [x[:6], x[6:]]
+    profile = order_parameters(model, [(part, None) for part in parts])
+    tables = [written_out(model, part) for part in parts]
+    assert (profile.num_batches, profile.num_samples) == (2, 9)
+    for name in NAMES:
+        mean = np.average([table[name] for table in tables], axis=0, weights=[6, 3])
+        np.testing.assert_allclose(profile.measured[name], mean, **SAME, err_msg=name)
+
+
+def test_running_statistics_do_not_couple_samples():
+    model, x = dense(norm=nn.BatchNorm1d), torch.randn(6, 4)
+    model(x)
+    profile = order_parameters(model, (x, None), statistics="running")
+    expected = written_out(model.eval(), x)
+    assert not profile.coupled.any()
+    np.testing.assert_allclose(profile.measured["qtilde"], expected["qtilde"], **SAME)
+    assert "stored" in profile.theory_reason
+
+
+def test_frozen_statistics_are_constants_of_the_batch():
+    model, x = dense(norm=nn.BatchNorm1d), torch.randn(6, 4)
+    profile = order_parameters(model, (x, None), statistics="frozen")
+    for layer in model:
+        if isinstance(layer, nn.BatchNorm1d):
+            layer.momentum = 1.0
+    model(x)
+    for layer in model:
+        if isinstance(layer, nn.BatchNorm1d):  # torch stores the unbiased variance
+            layer.running_var *= 5 / 6
+    expected = written_out(model.eval(), x)
+    for name in NAMES:
+        np.testing.assert_allclose(profile.measured[name], expected[name], **SAME, err_msg=name)
+
+
+@pytest.mark.parametrize("case", ["dense", "conv"])
+def test_batch_statistics_couple_the_samples(case):
+    """D_st = sum_a delta(s; a).delta(t; a); the diagonal is a random estimate, so over seeds."""
+    model = dense(norm=nn.BatchNorm1d) if case == "dense" else conv(norm=True)
+    x = torch.randn(4, 2, 5, 5) if case == "conv" else torch.randn(4, 4)
+    seeds = range(60)
+    profiles = [order_parameters(model, (x, None), seed=seed) for seed in seeds]
+    coupled = [True, True, False] if case == "dense" else [True, False, False]
+    assert profiles[0].coupled.tolist() == coupled
+    for row, (_, _, slope) in enumerate(pieces(model, x)):
+        if not coupled[row]:
+            continue
+        d = slope.flatten(2).transpose(0, 1)  # (C, T, everything that is differentiated)
+        exact = np.mean([mean_products(rows) for rows in d], axis=0)
+        for name, value in zip(("qtilde", "qtilde_st"), exact, strict=True):
+            found = np.array([p.measured[name][row] for p in profiles])
+            error = found.std(ddof=1) / len(seeds) ** 0.5
+            assert abs(found.mean() - value) < 5 * error, name
+            assert error < 0.2 * abs(exact[0])
+
+
+def test_random_directions_have_the_mean_over_outputs_as_their_mean():
+    model, x = dense(outputs=30), torch.randn(5, 4)
+    exact = order_parameters(model, (x, None), directions=30)
+    draws = [order_parameters(model, (x, None), seed=s, directions=3) for s in range(80)]
+    for name in ("qtilde", "qtilde_st"):
+        found = np.array([p.measured[name] for p in draws])[:, :2]
+        error = found.std(axis=0, ddof=1) / len(found) ** 0.5
+        assert (np.abs(found.mean(axis=0) - exact.measured[name][:2]) < 5 * error).all()
+        assert (error > 0).all()
+
+
+def test_errors_over_samples_and_units_are_what_repeated_draws_scatter():
+    """One random layer on fresh inputs: the quoted error is the scatter over draws."""
+    found, quoted = [], []
+    for seed in range(150):
+        torch.manual_seed(seed)
+        net = nn.Linear(30, 40, bias=False)
+        net.weight.data.normal_(0, (2 / 30) ** 0.5)
+        profile = order_parameters(net, (torch.randn(25, 30) + 0.5, None))
+        found.append([profile.measured[n][0] for n in ("q", "q_st")])
+        quoted.append([profile.errors[n][0] for n in ("q", "q_st")])
+    scatter = np.std(found, axis=0, ddof=1)
+    typical = np.sqrt(np.mean(np.square(quoted), axis=0))
+    # a standard deviation of 150 draws is known to 6 %
+    assert (np.abs(typical / scatter - 1) < 0.25).all()
+
+
+class Weird(nn.Module):
+    """A layer on something that is no sample, and several outputs, one of them detached."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Parameter(torch.randn(3, 4))
+        self.mix, self.body, self.head = nn.Linear(4, 4), nn.Linear(4, 5), nn.Linear(5, 2)
+
+    def forward(self, x):
+        h = torch.tanh(self.body(x + self.mix(self.table).mean(0)))
+        return {"a": self.head(h), "b": h, "c": h.detach()}
+
+
+def test_layers_that_see_no_samples_are_left_out_and_say_so():
+    profile = order_parameters(Weird(), (torch.randn(6, 4), None))
+    assert profile.names == ("body", "head")
+    frame = profile.to_frame().set_index("name")
+    assert frame.loc["mix", "status"] == "skipped"
+    assert "3 rows for a batch of 6 samples" in frame.loc["mix", "reason"]
+    assert "cannot be described" in profile.theory_reason
+    assert np.isfinite(profile.measured["qtilde"]).all()
+
+
+def test_outputs_without_gradient_leave_the_forward_half():
+    class Detached(nn.Linear):
+        def forward(self, x):
+            return super().forward(x).detach()
+
+    profile = order_parameters(Detached(4, 3), (torch.randn(6, 4), None))
+    assert np.isfinite(profile.measured["q"]).all()
+    assert np.isnan(profile.measured["qtilde"]).all()
+    assert "no output depends" in profile.backward_reason
+    assert "no q-tilde: no output depends" in profile.summary()
+
+
+def test_outputs_that_are_no_rows_of_samples_are_explained():
+    class Total(nn.Linear):
+        def forward(self, x):
+            return super().forward(x).sum()
+
+    profile = order_parameters(Total(4, 3), (torch.randn(6, 4), None))
+    assert "not one row a sample" in profile.backward_reason
+
+
+def test_one_sample_has_no_pairs():
+    profile = order_parameters(dense(), (torch.randn(1, 4), None))
+    assert np.isfinite(profile.measured["q"]).all()
+    assert np.isnan(profile.measured["q_st"]).all()
+    assert "one sample has no pairs" in profile.theory_reason
+
+
+def test_a_loss_function_says_how_the_model_is_run():
+    model, x = dense(), torch.randn(5, 4)
+    plain = order_parameters(model, (x, None))
+    run = order_parameters(model, [{"x": x}], lambda net, batch: net(batch["x"]).square().mean())
+    for name in NAMES:
+        np.testing.assert_allclose(run.measured[name], plain.measured[name], **SAME)
+    assert "one tensor of inputs" in run.theory_reason
+
+
+def test_chosen_layers_alone():
+    profile = order_parameters(dense(), (torch.randn(5, 4), None), layers=[2])
+    assert profile.names == ("2",)
+    assert np.isfinite(profile.ratio("qtilde")).all()
+
+
+@pytest.mark.parametrize("directions", [0, 2.5, "all"])
+def test_directions_are_counted(directions):
+    with pytest.raises(InputError, match="directions"):
+        order_parameters(dense(), (torch.randn(5, 4), None), directions=directions)
+
+
+def test_unknown_order_parameters_are_refused():
+    profile = order_parameters(dense(), (torch.randn(5, 4), None))
+    with pytest.raises(InputError, match="Did you mean 'qhat'"):
+        profile.ratio("qhatt")
+
+
+def test_frame_record_and_chart(tmp_path):
+    profile = order_parameters(dense(), (torch.randn(5, 4), None))
+    frame = profile.to_frame()
+    assert len(frame) == 3
+    assert {"q", "q_error", "q_theory", "q_ratio", "status", "reason"} <= set(frame.columns)
+    np.testing.assert_allclose(frame["q_ratio"], frame["q"] / frame["q_theory"])
+    assert OrderProfile.from_dict(json.loads(json.dumps(profile.to_dict()))) == profile
+    assert "measured / theory" in profile.summary()
+    assert repr(profile) == "OrderProfile(3 layers, 5 samples, with theory)"
+    drawn = order_chart(profile)
+    rows = [row for data in drawn.to_dict()["datasets"].values() for row in data]
+    drawn_dots = {(r["name"], r["kind"], r["value"]) for r in rows}
+    assert ("4", "one sample", float(profile.measured["q"][2])) in drawn_dots
+    assert all(r["low"] is None or 0 < r["low"] <= r["value"] for r in rows)
+    report.save(drawn, tmp_path / "order.svg")
+    assert "sensitivity of the outputs" in (tmp_path / "order.svg").read_text()
