@@ -19,6 +19,7 @@ _HOME = {
     "gram_spectrum": "normscope.measure.gram",
     "leading_directions": "normscope.measure.outliers",
     "mean_gradients": "normscope.measure.outliers",
+    "order_parameters": "normscope.measure.probes.order_parameters",
     "residual_term": "normscope.measure.outliers",
     "spectral_bounds": "normscope.measure.outliers",
     "spectral_density": "normscope.measure.spectral",

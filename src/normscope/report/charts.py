@@ -10,6 +10,7 @@ from normscope.errors import InputError
 from normscope.registry import Registry, near_match
 from normscope.report import (
     noise,
+    order_parameters,
     phases,
     predictions,
     randmat,
@@ -39,6 +40,7 @@ CHARTS.add("OverlapSlopes", teacher_student.slopes_chart)
 CHARTS.add("ErrorCurve", teacher_student.curve_chart)
 CHARTS.add("SimulatedErrors", teacher_student.simulated_chart)
 CHARTS.add("GeneralizationPanel", teacher_student.panel_chart)
+CHARTS.add("OrderProfile", order_parameters.order_chart)
 CHARTS.add("StabilityLimit", stability.stability_chart)
 CHARTS.add("LRRange", stability.range_chart)
 
@@ -51,7 +53,7 @@ def chart(result: object, **options: Any) -> Any:
             ``StabilityLimit``, ``LRRange``,
             ``GramSpectrum``, ``SpectralDensity``, ``DepthConditioning``,
             ``ProductSpectrum``, ``LearningPath``, ``LearningComparison``,
-            ``LearningRates``, ``OverlapSlopes``, ``ErrorCurve``, ``SimulatedErrors`` or
+            ``LearningRates``, ``OrderProfile``, ``OverlapSlopes``, ``ErrorCurve``, ``SimulatedErrors`` or
             ``GeneralizationPanel``.
         options: of the drawing, e.g. ``momentum=0.9`` for predictions, ``title="..."`` for all.
 

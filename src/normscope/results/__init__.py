@@ -14,6 +14,7 @@ from normscope.results.gram import GramSpectrum
 from normscope.results.histograms import Histograms
 from normscope.results.layers import Coverage, LayerStatus
 from normscope.results.noise import GradientNoise
+from normscope.results.order_parameters import OrderProfile
 from normscope.results.outliers import LeadingDirections, SpectralBounds
 from normscope.results.phase import PhaseDiagram
 from normscope.results.prediction import Prediction, PredictionSet
@@ -54,6 +55,7 @@ __all__ = [
     "LearningPath",
     "LearningRates",
     "LinearReduction",
+    "OrderProfile",
     "OutputGradients",
     "OverlapSlopes",
     "PhaseDiagram",
