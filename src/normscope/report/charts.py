@@ -53,7 +53,8 @@ def chart(result: object, **options: Any) -> Any:
             ``StabilityLimit``, ``LRRange``,
             ``GramSpectrum``, ``SpectralDensity``, ``DepthConditioning``,
             ``ProductSpectrum``, ``LearningPath``, ``LearningComparison``,
-            ``LearningRates``, ``OrderProfile``, ``OverlapSlopes``, ``ErrorCurve``, ``SimulatedErrors`` or
+            ``LearningRates``, ``OrderProfile``, ``OverlapSlopes``, ``ErrorCurve``,
+            ``SimulatedErrors`` or
             ``GeneralizationPanel``.
         options: of the drawing, e.g. ``momentum=0.9`` for predictions, ``title="..."`` for all.
 
