@@ -1,0 +1,204 @@
+"""One neuron under batch statistics: gamma decay and loss gap from samples or quadrature nodes."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from normscope.errors import InputError
+from normscope.refs import LUO2019, NORMSCOPE, equation
+from normscope.theory.batch_statistics import checked_batch_size, checked_law
+
+__all__ = [
+    "decay_from_deviation",
+    "decay_from_mean",
+    "first_order_gap",
+    "gamma_decay_strength",
+    "loss_gap",
+    "second_order_gap",
+]
+
+Array = NDArray[np.float64]
+COMPLETE = "docs/design/0004, The complete gap of a layer"
+
+
+@equation(LUO2019, "Eq. (3), from mu_B")
+def decay_from_mean(
+    curvature: ArrayLike, batch_size: float, *, weights: ArrayLike | None = None
+) -> float:
+    r"""Gamma decay that the batch mean causes.
+
+    .. math:: \zeta_\mu = \frac{1}{2M}\,\langle A''(h)\rangle
+
+    Symbols: A'' ``curvature`` (P,), second derivative of each sample's loss in h_PN; M
+    ``batch_size``; the mean is over samples, or with ``weights`` over quadrature nodes.
+    Holds for: second order of the expansion, leading order in 1/M.
+    """
+    c, w = _weighted(curvature, weights)
+    return float(w @ c / (2 * checked_batch_size(batch_size)))
+
+
+@equation(LUO2019, "Eq. (3), from sigma_B")
+def decay_from_deviation(
+    curvature: ArrayLike,
+    normalized: ArrayLike,
+    batch_size: float,
+    *,
+    excess_kurtosis: float | None = None,
+    weights: ArrayLike | None = None,
+) -> float:
+    r"""Gamma decay that the batch deviation causes.
+
+    .. math:: \zeta_\sigma = \frac{\rho+2}{8M}\,I(\gamma),\quad
+              I(\gamma) = \langle A''(h) n^2\rangle
+
+    Symbols: A'' ``curvature``, n ``normalized`` (P,); M ``batch_size``; rho ``excess_kurtosis``,
+    by default that of n; means over samples or with ``weights``.
+    Holds for: second order of the expansion, leading order in 1/M.
+    Differs from the paper: it prints the mean squared slope for I(gamma). The two agree only if
+    labels are drawn from the model; at a noise-free optimum the squared slope is 0.
+    """
+    c, w = _weighted(curvature, weights)
+    n = _like(normalized, c)
+    rho = _kurtosis(n, w, excess_kurtosis)
+    return float((rho + 2) * (w @ (c * n**2)) / (8 * checked_batch_size(batch_size)))
+
+
+@equation(LUO2019, "Eq. (3)")
+def gamma_decay_strength(
+    curvature: ArrayLike,
+    normalized: ArrayLike,
+    batch_size: float,
+    *,
+    excess_kurtosis: float | None = None,
+    weights: ArrayLike | None = None,
+) -> float:
+    r"""Strength zeta of Eq. (3): batch norm is population norm plus zeta gamma^2.
+
+    .. math:: \zeta = \frac{\rho+2}{8M}\,\langle A'' n^2\rangle + \frac{1}{2M}\langle A''\rangle
+
+    Symbols: as in ``decay_from_deviation`` and ``decay_from_mean``.
+    Holds for: labels whose mean given the input is the model's own, no skewness; leading order in
+    1/M. Otherwise use ``loss_gap``.
+    """
+    from_deviation = decay_from_deviation(
+        curvature, normalized, batch_size, excess_kurtosis=excess_kurtosis, weights=weights
+    )
+    return from_deviation + decay_from_mean(curvature, batch_size, weights=weights)
+
+
+@equation(NORMSCOPE, COMPLETE)
+def first_order_gap(
+    slope: ArrayLike,
+    normalized: ArrayLike,
+    gamma: float,
+    batch_size: float,
+    *,
+    excess_kurtosis: float | None = None,
+    skewness: float | None = None,
+    in_batch: bool = True,
+    weights: ArrayLike | None = None,
+) -> float:
+    r"""First-order part R_f of E[loss under batch norm] - loss under population norm.
+
+    .. math:: R_f = \frac{\gamma}{M}\left\langle l'\left(\tfrac{3(\rho+2)}{8}n - \tfrac{n^3}{2} +
+              \tfrac{s}{2}\right)\right\rangle
+
+    Symbols: l' ``slope``, n ``normalized`` (P,); gamma; M ``batch_size``; rho ``excess_kurtosis``
+    and s ``skewness``, by default those of n. Not ``in_batch``: n/2 replaces -n^3/2.
+    Holds for: n of mean 0 and variance 1; neglects O(M^-2).
+    Differs from the paper: dropped there, since it vanishes for a well-specified model at its
+    optimum; elsewhere it is of the same order as R_q.
+    """
+    g, w = _weighted(slope, weights)
+    n = _like(normalized, g)
+    rho = _kurtosis(n, w, excess_kurtosis)
+    skew = _skewness(n, w, skewness)
+    own = -(n**3) / 2 if in_batch else n / 2
+    shift = 3 * (rho + 2) / 8 * n + own + skew / 2
+    return float(gamma * (w @ (g * shift)) / checked_batch_size(batch_size))
+
+
+@equation(NORMSCOPE, COMPLETE)
+def second_order_gap(
+    curvature: ArrayLike,
+    normalized: ArrayLike,
+    gamma: float,
+    batch_size: float,
+    *,
+    excess_kurtosis: float | None = None,
+    skewness: float | None = None,
+    weights: ArrayLike | None = None,
+) -> float:
+    r"""Second-order part R_q of the loss gap.
+
+    .. math:: R_q = \frac{\gamma^2}{2M}\left\langle l''\left(\tfrac{\rho+2}{4}n^2 + s n +
+              1\right)\right\rangle
+
+    Symbols: l'' ``curvature``, n ``normalized`` (P,); gamma; M ``batch_size``; rho
+    ``excess_kurtosis`` and s ``skewness``, by default those of n.
+    Holds for: n of mean 0 and variance 1; neglects O(M^-2).
+    Differs from the paper: s n is missing there.
+    """
+    c, w = _weighted(curvature, weights)
+    n = _like(normalized, c)
+    rho = _kurtosis(n, w, excess_kurtosis)
+    skew = _skewness(n, w, skewness)
+    spread = (rho + 2) / 4 * n**2 + skew * n + 1
+    return float(gamma**2 * (w @ (c * spread)) / (2 * checked_batch_size(batch_size)))
+
+
+@equation(NORMSCOPE, COMPLETE)
+def loss_gap(
+    slope: ArrayLike,
+    curvature: ArrayLike,
+    normalized: ArrayLike,
+    gamma: float,
+    batch_size: float,
+    *,
+    excess_kurtosis: float | None = None,
+    skewness: float | None = None,
+    in_batch: bool = True,
+    weights: ArrayLike | None = None,
+) -> float:
+    r"""Loss under batch norm, mean over batches, minus loss under population norm.
+
+    .. math:: E[l_{BN}] - l_{PN} = R_f + R_q + O(M^{-2})
+
+    Symbols: as in ``first_order_gap`` and ``second_order_gap``.
+    Holds for: n of mean 0 and variance 1; all terms of order 1/M.
+    """
+    first = first_order_gap(
+        slope, normalized, gamma, batch_size, excess_kurtosis=excess_kurtosis,
+        skewness=skewness, in_batch=in_batch, weights=weights,
+    )  # fmt: skip
+    second = second_order_gap(
+        curvature, normalized, gamma, batch_size, excess_kurtosis=excess_kurtosis,
+        skewness=skewness, weights=weights,
+    )  # fmt: skip
+    return first + second
+
+
+def _weighted(values: ArrayLike, weights: ArrayLike | None) -> tuple[Array, Array]:
+    array = np.asarray(values, float).ravel()
+    if not array.size or not np.all(np.isfinite(array)):
+        raise InputError("Slopes and curvatures must be finite numbers, one per sample.")
+    if weights is None:
+        return array, np.full(array.size, 1 / array.size)
+    return array, _like(weights, array) / np.sum(weights)
+
+
+def _like(values: ArrayLike, other: Array) -> Array:
+    array = np.broadcast_to(np.asarray(values, float).ravel(), other.shape)
+    if not np.all(np.isfinite(array)):
+        raise InputError("The samples hold NaN or infinity. Remove or repair them.")
+    return array
+
+
+def _kurtosis(n: Array, w: Array, given: float | None) -> float:
+    rho = float(w @ n**4) - 3 if given is None else given
+    return float(checked_law(1.0, rho)[1])
+
+
+def _skewness(n: Array, w: Array, given: float | None) -> float:
+    return float(w @ n**3) if given is None else given
