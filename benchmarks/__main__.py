@@ -1,8 +1,9 @@
 """``python -m benchmarks [part] [options]``: all parts, or one of them.
 
 Parts: ``products`` (cost of one product), ``solvers`` (products per eigenvalue, beside ARPACK),
-``theory`` (predictions, phase diagrams, start-up) and ``peers`` (workloads W1-W7 beside other
-packages). Results of theory and peers are written to benchmarks/results as JSON.
+``theory`` (predictions, phase diagrams, start-up), ``randmat`` (products of random matrices) and
+``peers`` (workloads W1-W7 beside other packages). Results of theory, randmat and peers are written
+to benchmarks/results as JSON.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from benchmarks import peers, products, spectral_matvecs, theory
+from benchmarks import peers, products, randmat, spectral_matvecs, theory
 from benchmarks.timing import machine
 
 RESULTS = Path(__file__).parent / "results"
@@ -26,6 +27,7 @@ PARTS: dict[str, Any] = {
     "products": _products,
     "solvers": spectral_matvecs.main,
     "theory": theory.main,
+    "randmat": randmat.main,
     "peers": peers.main,
 }
 

@@ -85,18 +85,18 @@ class DepthConditioning(Record):
         """One line per depth, at most a dozen."""
         frame = self.to_frame()
         kept = np.unique(np.linspace(0, len(frame) - 1, min(len(frame), 12)).astype(int))
-        origin = "given factors" if self.seed is None else f"{self.runs} runs, seed {self.seed}"
+        origin = "given factors" if self.seed is None else f"runs: {self.runs}, seed {self.seed}"
         lines = [
             f"Products of {self.size} x {self.size} matrices ({origin}); "
-            "log10 of condition number and largest singular value, ± s.e.",
-            "  depth   log10 kappa     median    log10 s_max      predicted",
+            "means of logs ± s.e., and the edge predicted for large N",
+            "  depth  log10 kappa       median   log10 s_max         edge",
         ]
         for depth, row in frame.iloc[kept].iterrows():
             lines.append(
                 f"  {depth:5d}  {row.log10_condition:7.3f}"
                 f"{_plus_minus(row.log10_condition_error)}  {row.log10_condition_median:7.3f}"
                 f"  {row.log10_largest:8.4f}{_plus_minus(row.log10_largest_error)}"
-                f"  {row.log10_edge:8.4f}"
+                f"  {row.log10_edge:8.4f}".replace("nan", "  -")
             )
         return "\n".join(lines + ([f"  {self.reason}"] if self.reason else []))
 
