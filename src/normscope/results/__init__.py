@@ -1,8 +1,11 @@
 """Frozen records: every answer of normscope, numpy and plain numbers only."""
 
 from normscope.results.activations import Activations, ChannelStatistics, Growth
+from normscope.results.comparison import Comparison
 from normscope.results.density import SpectralDensity
 from normscope.results.estimate import Estimate
+from normscope.results.examination import Examination, Plan, Step
+from normscope.results.finding import SEVERITIES, Evidence, Finding
 from normscope.results.generalization import ErrorCurve, GeneralizationPanel, SimulatedErrors
 from normscope.results.gradients import (
     ClassGradients,
@@ -13,6 +16,7 @@ from normscope.results.gradients import (
 from normscope.results.gram import GramSpectrum
 from normscope.results.histograms import Histograms
 from normscope.results.layers import Coverage, LayerStatus
+from normscope.results.layout import Layout, NormUse
 from normscope.results.noise import GradientNoise
 from normscope.results.order_parameters import OrderProfile
 from normscope.results.outliers import LeadingDirections, SpectralBounds
@@ -34,13 +38,18 @@ from normscope.results.teacher_student import (
 )
 
 __all__ = [
+    "SEVERITIES",
     "Activations",
     "ChannelStatistics",
     "ClassGradients",
+    "Comparison",
     "Coverage",
     "DepthConditioning",
     "ErrorCurve",
     "Estimate",
+    "Evidence",
+    "Examination",
+    "Finding",
     "GeneralizationPanel",
     "GradientNoise",
     "Gradients",
@@ -50,15 +59,18 @@ __all__ = [
     "LRRange",
     "LayerGradients",
     "LayerStatus",
+    "Layout",
     "LeadingDirections",
     "LearningComparison",
     "LearningPath",
     "LearningRates",
     "LinearReduction",
+    "NormUse",
     "OrderProfile",
     "OutputGradients",
     "OverlapSlopes",
     "PhaseDiagram",
+    "Plan",
     "Prediction",
     "PredictionSet",
     "ProductSpectrum",
@@ -69,4 +81,5 @@ __all__ = [
     "StabilityBound",
     "StabilityLimit",
     "StabilityTrial",
+    "Step",
 ]

@@ -1,0 +1,130 @@
+"""Where norms stand, whether they are used, and whether their stored statistics still hold."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from normscope.measure._session import original_module
+from normscope.measure.probes._operations import is_norm
+from normscope.measure.probes.moments import ChannelMoments
+from normscope.measure.probes.probe import Probe
+from normscope.measure.probes.run import Layers, run_probes
+from normscope.measure.probes.sites import NORM, WEIGHTED, Site
+from normscope.results.layout import Layout, NormUse
+
+__all__ = ["norm_layout"]
+
+
+class LayoutProbe(Probe):
+    """Notes the order of weighted layers and norms, and the moments of what goes into norms."""
+
+    watches = (*WEIGHTED, NORM)
+
+    def __init__(self) -> None:
+        self.order: dict[str, Site] = {}
+        self.moments: dict[str, ChannelMoments] = {}
+        self.power: dict[str, tuple[float, int]] = {}
+
+    def entering(self, site: Site, x: Tensor) -> None:
+        self.order.setdefault(site.name, site)
+        if site.kind == NORM:
+            self.moments.setdefault(site.name, ChannelMoments()).add(site.rows(x))
+        else:
+            total, count = self.power.get(site.name, (0.0, 0))
+            squares = float(x.double().square().sum())
+            self.power[site.name] = total + squares, count + x.numel()
+
+
+def norm_layout(
+    model: nn.Module,
+    data: Any,
+    loss: Any = None,
+    *,
+    statistics: str = "batch",
+    layers: Layers = None,
+    seed: int = 0,
+) -> Layout:
+    """The norms of a network in forward order, used or not, and what they leave out.
+
+    Args:
+        model: any module.
+        data: a loader, a pair (inputs, targets), a ``DataSet`` or the name of one.
+        loss: only if it is ``loss_fn(model, batch)``, which knows how to run the model.
+        statistics: what batch norm does.
+        layers: which layers; None for all.
+        seed: of dropout, and of the order of a data set.
+
+    Example:
+        >>> net = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 2))
+        >>> norm_layout(net, [(torch.randn(8, 3), None)])
+        Layout(1 of 1 hidden layers normalized)
+    """
+    probe = LayoutProbe()
+    passes = run_probes(model, data, loss, [probe], statistics=statistics, layers=layers, seed=seed)
+    order = list(probe.order.values())
+    weighted = [i for i, site in enumerate(order) if site.kind != NORM]
+    ends = [*weighted[1:], len(order)]
+    after = [order[i + 1 : end] for i, end in zip(weighted, ends, strict=True)]
+    last = order[weighted[-1]]
+    total, count = probe.power[last.name]
+    return Layout(
+        norms=_norms(original_module(model), probe),
+        hidden_layers=len(weighted) - 1,
+        normalized=sum(bool(norms) for norms in after[:-1]),
+        last=last.name,
+        last_input_norm=after[-2][-1].name if len(after) > 1 and after[-2] else None,
+        output_norm=after[-1][-1].name if after[-1] else None,
+        last_input_power=total / count,
+        coverage=passes.coverage[0],
+        convention=passes.convention,
+    )
+
+
+def _norms(model: nn.Module, probe: LayoutProbe) -> tuple[NormUse, ...]:
+    modules = dict(model.named_modules())
+    used = [site for site in probe.order.values() if site.kind == NORM]
+    found = []
+    for site in used:
+        layer = modules.get(site.name.partition("#")[0])
+        gap, ratio = _disagreement(layer, probe.moments[site.name])
+        tracked = getattr(layer, "num_batches_tracked", None)
+        found.append(
+            NormUse(
+                name=site.name,
+                kind=site.operation,
+                number=site.layer,
+                used=True,
+                gamma=_gamma(layer),
+                mean_gap=gap,
+                variance_ratio=ratio,
+                updates=-1 if tracked is None else int(tracked),
+            )
+        )
+    seen = {site.name for site in used}
+    for name, module in modules.items():
+        if is_norm(module) and name not in seen:
+            found.append(NormUse(name, type(module).__name__, 0, False, _gamma(module)))
+    return tuple(found)
+
+
+def _gamma(layer: nn.Module | None) -> float:
+    weight = getattr(layer, "weight", None)
+    if not isinstance(weight, Tensor):
+        return 1.0
+    return float(weight.detach().double().square().mean().sqrt())
+
+
+def _disagreement(layer: nn.Module | None, moments: ChannelMoments) -> tuple[float, float]:
+    """How far running statistics are from those of the batches, as `NormUse` has them."""
+    mean, variance = getattr(layer, "running_mean", None), getattr(layer, "running_var", None)
+    if not isinstance(mean, Tensor) or not isinstance(variance, Tensor):
+        return math.nan, math.nan
+    mean, variance = mean.detach().double().cpu(), variance.detach().double().cpu()
+    tiny = torch.finfo(torch.float32).tiny
+    scaled = (moments.mean - mean) / variance.clamp(min=tiny).sqrt()
+    logs = torch.log(moments.variance.clamp(min=tiny) / variance.clamp(min=tiny))
+    return float(scaled.square().mean().sqrt()), float(logs.mean().exp())

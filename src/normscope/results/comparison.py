@@ -1,0 +1,74 @@
+"""A prediction beside the measurement of the same quantity."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from normscope.record import Record
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Comparison"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Comparison(Record):
+    """lambda_max of J^T J / T over the weights, predicted and measured.
+
+    Attributes:
+        predicted: by the theory; with the splitting over outputs where it is known.
+        measured: on the network at hand.
+        bound: of the error of ``measured``.
+        loss_scale: largest eigenvalue of mean(diag p - p p^T), by which cross-entropy scales the
+            matrix, approximately; 1 for the squared loss.
+        loss_predicted: ``predicted`` times ``loss_scale``: of the loss's own Fisher matrix.
+        loss_measured: lambda_max of the loss's own Fisher matrix, over the same weights.
+        flags: assumptions of the theory that do not hold here.
+        convention: what was measured and how.
+    """
+
+    predicted: float
+    measured: float
+    bound: float
+    loss_scale: float
+    loss_predicted: float
+    loss_measured: float
+    flags: tuple[str, ...] = ()
+    convention: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def ratio(self) -> float:
+        """Measured over predicted."""
+        return self.measured / self.predicted if self.predicted else float("inf")
+
+    def to_frame(self) -> pd.DataFrame:
+        """Two rows: J^T J / T, and the loss's own Fisher matrix."""
+        import pandas as pd
+
+        rows = [
+            {"matrix": "J^T J / T", "predicted": self.predicted, "measured": self.measured},
+            {
+                "matrix": "Fisher matrix of the loss (approximate prediction)",
+                "predicted": self.loss_predicted,
+                "measured": self.loss_measured,
+            },
+        ]
+        return pd.DataFrame(rows)
+
+    def summary(self) -> str:
+        """A few lines for a terminal."""
+        lines = [
+            f"lambda_max of J^T J / T over the weights: predicted {self.predicted:.4g}, measured "
+            f"{self.measured:.4g} (ratio {self.ratio:.2f})"
+        ]
+        if self.loss_scale != 1:
+            lines.append(
+                f"of the loss's own Fisher matrix: about {self.loss_predicted:.4g} by scaling with "
+                f"{self.loss_scale:.3g}, measured {self.loss_measured:.4g}"
+            )
+        return "\n".join([*lines, *self.flags])
+
+    def __repr__(self) -> str:
+        return f"Comparison(predicted {self.predicted:.4g}, measured {self.measured:.4g})"

@@ -1,0 +1,182 @@
+"""All that was measured, predicted and found about one network."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from normscope.errors import InputError
+from normscope.record import Record
+from normscope.render import report_package
+from normscope.results.finding import SEVERITIES, Evidence, Finding
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Examination", "Plan", "Step"]
+
+
+@dataclass(frozen=True, eq=False)
+class Step(Record):
+    """One measurement of an examination, planned or done.
+
+    Attributes:
+        name: key in ``Examination.measurements``.
+        question: what it answers, in words.
+        status: ``"planned"``, ``"ok"``, ``"skipped"``, ``"failed"`` or ``"interrupted"``.
+        reason: why it is not ok, or what to know about it.
+        estimate: seconds expected.
+        seconds: seconds taken.
+    """
+
+    name: str
+    question: str
+    status: str = "planned"
+    reason: str = ""
+    estimate: float = 0.0
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class Plan(Record):
+    """What can be measured, what not and why, and what it will take: known before any of it.
+
+    Attributes:
+        steps: in order.
+        seconds: expected in all.
+        bytes: expected at the peak.
+        model: the network in words.
+        data: the samples in words.
+        coverage: share of the parameters in layers that the probes know.
+    """
+
+    steps: tuple[Step, ...]
+    seconds: float
+    bytes: int
+    model: str
+    data: str
+    coverage: float
+
+    def summary(self) -> str:
+        """A table for a terminal."""
+        lines = [
+            f"{self.model}, {self.data}",
+            f"about {self.seconds:.0f} s and {self.bytes / 1e9:.1f} GB; layers with "
+            f"{100 * self.coverage:.0f} % of the parameters can be probed",
+        ]
+        for step in self.steps:
+            cost = f"{step.estimate:6.1f} s" if step.status == "planned" else f"{step.status:>8}"
+            why = f" ({step.reason})" if step.reason else ""
+            lines.append(f"  {cost}  {step.name}: {step.question}{why}")
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Examination(Record):
+    """The answer of ``examine``: findings first, evidence behind them.
+
+    Attributes:
+        model: the network in words.
+        numbers: the few that one would want to see first.
+        findings: gravest first.
+        measurements: results by name; each is a record with its own table and chart.
+        plan: what was to be measured, and what became of it.
+        config: every setting that was in effect.
+        seconds: time taken.
+        partial: why it is not complete; empty if it is.
+    """
+
+    model: str
+    numbers: tuple[Evidence, ...]
+    findings: tuple[Finding, ...]
+    measurements: dict[str, Any]
+    plan: Plan
+    config: dict[str, Any]
+    seconds: float
+    partial: str = ""
+    version: str = ""
+    notes: tuple[str, ...] = field(default=())
+
+    def __getitem__(self, name: str) -> Any:
+        """The measurement called ``name``."""
+        if name not in self.measurements:
+            reasons = {step.name: step.reason or step.status for step in self.plan.steps}
+            why = f" It was {reasons[name]}." if name in reasons else ""
+            raise InputError(
+                f"There is no measurement {name!r} here; there are "
+                f"{', '.join(self.measurements) or 'none'}.{why}"
+            )
+        return self.measurements[name]
+
+    @property
+    def worst(self) -> str:
+        """The gravest severity found."""
+        return max((f.severity for f in self.findings), key=SEVERITIES.index, default="ok")
+
+    def above(self, severity: str) -> tuple[Finding, ...]:
+        """The findings at least as grave as ``severity``."""
+        if severity not in SEVERITIES:
+            raise InputError(f"A severity is one of {', '.join(SEVERITIES)}. Got {severity!r}.")
+        return tuple(f for f in self.findings if f.rank >= SEVERITIES.index(severity))
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row per finding."""
+        import pandas as pd
+
+        rows = [
+            {
+                "severity": f.severity,
+                "rule": f.rule,
+                "layer": f.layer,
+                "title": f.title,
+                "value": f.evidence[0].value if f.evidence else None,
+                "threshold": f.evidence[0].threshold if f.evidence else None,
+                "advice": f.advice,
+                "reference": f.reference,
+            }
+            for f in self.findings
+        ]
+        columns = ["severity", "rule", "layer", "title", "value", "threshold"]
+        return pd.DataFrame(rows, columns=[*columns, "advice", "reference"])
+
+    def save(self, path: str | Path) -> Path:
+        """Write the page (.html), or the data (.json) that ``normscope report`` makes it from."""
+        target = Path(path)
+        if target.suffix.lower() == ".json":
+            target.write_text(self.to_json())
+            return target
+        saved: Path = report_package().save_page(self, target)
+        return saved
+
+    def summary(self) -> str:
+        """What was found, for a terminal, with the advice."""
+        lines = [f"{self.model}: {self.plan.data}"]
+        lines += [f"  {number}" for number in self.numbers]
+        for finding in self.above("note"):
+            lines += ["", f"{finding.severity.upper()}  {finding.title}" + _where(finding)]
+            lines += [f"  {item}" for item in finding.evidence[:2]]
+            lines += [
+                f"  {finding.meaning}",
+                *([f"  -> {finding.advice}"] if finding.advice else []),
+            ]
+        fine = sum(f.severity == "ok" for f in self.findings)
+        lines += ["", f"{fine} checks found nothing; {self.seconds:.1f} s"]
+        return "\n".join(lines + ([f"NOT COMPLETE: {self.partial}"] if self.partial else []))
+
+    def _repr_html_(self) -> str:
+        html: str = report_package().page_fragment(self)
+        return html
+
+    def chart(self, name: str, **options: Any) -> Any:
+        """The chart of the measurement called ``name``."""
+        return self[name].chart(**options)
+
+    def __repr__(self) -> str:
+        counts = [f"{sum(f.severity == s for f in self.findings)} {s}" for s in SEVERITIES[::-1]]
+        state = f", partial: {self.partial}" if self.partial else ""
+        return f"Examination({self.model}: {', '.join(counts)}{state})"
+
+
+def _where(finding: Finding) -> str:
+    return f"  [{finding.layer}]" if finding.layer else ""

@@ -1,0 +1,78 @@
+"""What a measurement means for the one who trains the network, and what to do."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from normscope.record import Record
+
+__all__ = ["SEVERITIES", "Evidence", "Finding"]
+
+SEVERITIES = ("ok", "note", "warning", "problem")  # from harmless to grave
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence(Record):
+    """The number behind a finding, and the line it was held against.
+
+    Attributes:
+        quantity: what was measured, in words.
+        value: the number.
+        threshold: the line; None where there is none.
+        low: lower end of the interval of ``value``; equal to it if exact.
+        high: its upper end.
+        source: key of the measurement in ``Examination.measurements``.
+    """
+
+    quantity: str
+    value: float
+    threshold: float | None = None
+    low: float = math.nan
+    high: float = math.nan
+    source: str = ""
+
+    @property
+    def spread(self) -> str:
+        """The interval in words; empty if the value is exact or has none."""
+        known = not math.isnan(self.low) and self.low != self.high
+        return f"{self.low:.3g} to {self.high:.3g}" if known else ""
+
+    def __str__(self) -> str:
+        spread = f" ({self.spread})" if self.spread else ""
+        line = "" if self.threshold is None else f", line at {self.threshold:.3g}"
+        return f"{self.quantity} = {self.value:.4g}{spread}{line}"
+
+
+@dataclass(frozen=True, eq=False)
+class Finding(Record):
+    """One thing worth knowing about a network.
+
+    Attributes:
+        rule: name of the rule that was applied.
+        severity: ``"ok"``, ``"note"``, ``"warning"`` or ``"problem"``.
+        title: one line.
+        evidence: the numbers; every finding can be found again from them.
+        meaning: what that does to training.
+        advice: what to do; empty if nothing.
+        layer: where, None for the whole network.
+        reference: paper and equation behind the rule.
+    """
+
+    rule: str
+    severity: str
+    title: str
+    evidence: tuple[Evidence, ...]
+    meaning: str
+    advice: str = ""
+    layer: str | None = None
+    reference: str = ""
+
+    @property
+    def rank(self) -> int:
+        """0 for ok to 3 for a problem."""
+        return SEVERITIES.index(self.severity)
+
+    def __str__(self) -> str:
+        where = f" [{self.layer}]" if self.layer else ""
+        return f"{self.severity}: {self.title}{where}"

@@ -1,0 +1,96 @@
+"""Where a network is normalized, and whether its norms do what they seem to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from normscope.record import Record
+from normscope.results.layers import Coverage
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Layout", "NormUse"]
+
+
+@dataclass(frozen=True, eq=False)
+class NormUse(Record):
+    """One normalization layer.
+
+    Attributes:
+        name: of the layer; ``#2`` for its second use.
+        kind: its class, or the function called.
+        number: of the weighted layer before it, 0 if there is none.
+        used: whether the forward pass reaches it.
+        gamma: root mean square of its scale; 1 without one.
+        mean_gap: root mean square over channels of (batch mean - running mean) / running
+            deviation; NaN without running statistics.
+        variance_ratio: geometric mean over channels of batch variance / running variance; NaN
+            without running statistics.
+        updates: batches behind its running statistics; -1 if that is not known.
+    """
+
+    name: str
+    kind: str
+    number: int
+    used: bool
+    gamma: float
+    mean_gap: float = float("nan")
+    variance_ratio: float = float("nan")
+    updates: int = -1
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Layout(Record):
+    """The norms of a network in forward order, and what they leave out.
+
+    Attributes:
+        norms: every normalization layer, used or not.
+        hidden_layers: weighted layers but the last.
+        normalized: how many of them have a norm behind them, before the next weighted layer.
+        last: name of the last weighted layer.
+        last_input_norm: the norm between it and the weighted layer before; None if there is none.
+        output_norm: the norm behind it; None if there is none.
+        last_input_power: mean square of what goes into it, per feature.
+        coverage: the layers seen.
+        convention: what was measured and how.
+    """
+
+    norms: tuple[NormUse, ...]
+    hidden_layers: int
+    normalized: int
+    last: str
+    last_input_norm: str | None
+    output_norm: str | None
+    last_input_power: float
+    coverage: Coverage
+    convention: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def unused(self) -> tuple[NormUse, ...]:
+        """Norms that the forward pass never reaches."""
+        return tuple(norm for norm in self.norms if not norm.used)
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row per normalization layer."""
+        import pandas as pd
+
+        columns = ["name", "kind", "number", "used", "gamma", "mean_gap", "variance_ratio"]
+        columns += ["updates"]
+        rows = [[getattr(norm, c) for c in columns] for norm in self.norms]
+        return pd.DataFrame(rows, columns=columns)
+
+    def summary(self) -> str:
+        """A few lines for a terminal."""
+        lines = [
+            f"{self.normalized} of {self.hidden_layers} hidden layers are normalized, by "
+            f"{len(self.norms)} norms ({len(self.unused)} of them never used)",
+            f"last layer {self.last!r}: norm before it {self.last_input_norm or 'none'}, norm on "
+            f"the outputs {self.output_norm or 'none'}, mean square of its inputs "
+            f"{self.last_input_power:.3g}",
+        ]
+        return "\n".join([*lines, self.coverage.summary()])
+
+    def __repr__(self) -> str:
+        return f"Layout({self.normalized} of {self.hidden_layers} hidden layers normalized)"
