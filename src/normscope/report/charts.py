@@ -9,6 +9,8 @@ from typing import Any
 from normscope.errors import InputError
 from normscope.registry import Registry, near_match
 from normscope.report import (
+    activations,
+    gradients,
     noise,
     order_parameters,
     phases,
@@ -30,6 +32,8 @@ CHARTS.add("PhaseDiagram", phases.phase_chart)
 CHARTS.add("Spectrum", spectra.spectrum_chart)
 CHARTS.add("SpectralDensity", spectra.density_chart)
 CHARTS.add("GramSpectrum", spectra.gram_chart)
+CHARTS.add("Activations", activations.activation_chart)
+CHARTS.add("Gradients", gradients.gradient_chart)
 CHARTS.add("GradientNoise", noise.noise_chart)
 CHARTS.add("DepthConditioning", randmat.conditioning_chart)
 CHARTS.add("ProductSpectrum", randmat.product_chart)
@@ -50,6 +54,7 @@ def chart(result: object, **options: Any) -> Any:
 
     Args:
         result: a ``Prediction``, ``PredictionSet``, ``PhaseDiagram``, ``Spectrum``,
+            ``Activations``, ``Gradients``,
             ``StabilityLimit``, ``LRRange``,
             ``GramSpectrum``, ``SpectralDensity``, ``DepthConditioning``,
             ``ProductSpectrum``, ``LearningPath``, ``LearningComparison``,
