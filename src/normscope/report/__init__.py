@@ -1,6 +1,7 @@
-"""Results as Altair charts, and charts as files. Needs the ``report`` extra."""
+"""Results as Altair charts, charts as files, examinations as pages. Needs the ``report`` extra."""
 
 from normscope.report.charts import CHARTS, chart
 from normscope.report.files import FORMATS, check_path, save
+from normscope.report.page import page, page_fragment, save_page
 
-__all__ = ["CHARTS", "FORMATS", "chart", "check_path", "save"]
+__all__ = ["CHARTS", "FORMATS", "chart", "check_path", "page", "page_fragment", "save", "save_page"]

@@ -16,7 +16,7 @@ from normscope.errors import InputError, NormscopeError
 from normscope.registry import near_match
 from normscope.report.style import theme
 
-__all__ = ["FORMATS", "check_path", "save"]
+__all__ = ["FORMATS", "check_path", "javascript_bundle", "save", "script_data", "still_picture"]
 
 LARGE = 400_000  # characters of svg above which a page takes a png for its still picture
 SCALE = 2.0  # pixels per point of a png, so that text is sharp on today's screens
@@ -92,25 +92,35 @@ def _html(spec: dict[str, Any]) -> bytes:
     """One page; its policy forbids every request, so that offline is not a matter of trust."""
     bare = {key: value for key, value in spec.items() if key not in ("config", "$schema")}
     grounds = {name: theme(dark=name == "dark") for name in ("light", "dark")}
-    bundle = _converter().javascript_bundle(vl_version=_version())
     fields = {
         "TITLE": html.escape(_title(spec)),
         "LIGHT": grounds["light"]["background"],
         "DARK": grounds["dark"]["background"],
-        "STILL": _still(spec),
-        "SPEC": _data(bare),
-        "CONFIGS": _data(grounds),
-        "BUNDLE": bundle.replace("</script", "<\\/script"),
+        "STILL": still_picture(spec),
+        "SPEC": script_data(bare),
+        "CONFIGS": script_data(grounds),
+        "BUNDLE": javascript_bundle(),
     }
     parts = PAGE.split("@@")
     filled = [fields.get(part, part) if odd % 2 else part for odd, part in enumerate(parts)]
     return "".join(filled).encode()
 
 
-def _still(spec: dict[str, Any]) -> str:
-    """The picture that stands in the page before, or without, any script."""
-    svg = _svg(spec).decode()
-    if len(svg) < LARGE:
+def javascript_bundle() -> str:
+    """Vega and its embedder as one script, to stand once in a page."""
+    bundle: str = _converter().javascript_bundle(vl_version=_version())
+    return bundle.replace("</script", "<\\/script")
+
+
+def still_picture(spec: dict[str, Any], form: str = "svg") -> str:
+    """The picture that stands in a page before, or without, any script.
+
+    ``form`` is ``"svg"`` (a png where that is large), ``"png"`` or ``"none"``.
+    """
+    if form == "none":
+        return f"<p>{html.escape(_title(spec))} (the picture needs JavaScript)</p>"
+    svg = _svg(spec).decode() if form == "svg" else ""
+    if svg and len(svg) < LARGE:
         return svg
     png = base64.b64encode(_png(spec)).decode()
     return f'<img src="data:image/png;base64,{png}" alt="{html.escape(_title(spec))}" width="700">'
@@ -122,7 +132,7 @@ def _title(spec: dict[str, Any]) -> str:
     return " ".join(text) if isinstance(text, list) else str(text) or "normscope"
 
 
-def _data(value: Any) -> str:
+def script_data(value: Any) -> str:
     """JSON that cannot end its <script> element early, whatever names it holds."""
     return json.dumps(value, separators=(",", ":")).replace("<", "\\u003c")
 
