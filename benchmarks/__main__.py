@@ -1,9 +1,10 @@
 """``python -m benchmarks [part] [options]``: all parts, or one of them.
 
 Parts: ``products`` (cost of one product), ``solvers`` (products per eigenvalue, beside ARPACK),
-``theory`` (predictions, phase diagrams, start-up), ``randmat`` (products of random matrices) and
-``peers`` (workloads W1-W7 beside other packages). Results of theory, randmat and peers are written
-to benchmarks/results as JSON.
+``theory`` (predictions, phase diagrams, start-up), ``randmat`` (products of random matrices),
+``teacher_student`` (Luo's Figure 1a, online SGD) and ``peers`` (workloads W1-W7 beside other
+packages). Results of theory, randmat, teacher_student and peers are written to benchmarks/results
+as JSON.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from benchmarks import peers, products, randmat, spectral_matvecs, theory
+from benchmarks import peers, products, randmat, spectral_matvecs, teacher_student, theory
 from benchmarks.timing import machine
 
 RESULTS = Path(__file__).parent / "results"
@@ -28,6 +29,7 @@ PARTS: dict[str, Any] = {
     "solvers": spectral_matvecs.main,
     "theory": theory.main,
     "randmat": randmat.main,
+    "teacher_student": teacher_student.main,
     "peers": peers.main,
 }
 
