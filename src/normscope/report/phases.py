@@ -16,7 +16,7 @@ from normscope.report.style import inline, positive
 if TYPE_CHECKING:
     from normscope.results import PhaseDiagram
 
-__all__ = ["phase_chart"]
+__all__ = ["cell_borders", "phase_chart"]
 
 Array = NDArray[np.float64]
 TITLES = {
@@ -87,8 +87,8 @@ def _edge_tooltips() -> list[Any]:
 def _cells(diagram: PhaseDiagram, values: Array) -> list[dict[str, Any]]:
     """One row per cell, few digits: a grid of ten thousand should stay a small file."""
     rows = []
-    for i, (low, high) in enumerate(_borders(diagram.bias_variances)):
-        for j, (left, right) in enumerate(_borders(diagram.weight_variances)):
+    for i, (low, high) in enumerate(cell_borders(diagram.bias_variances)):
+        for j, (left, right) in enumerate(cell_borders(diagram.weight_variances)):
             borders = {"x": left, "x2": right, "y": low, "y2": high}
             numbers = {
                 "w": diagram.weight_variances[j],
@@ -107,7 +107,7 @@ def _rounded(numbers: dict[str, float], digits: int) -> dict[str, Any]:
     return {name: float(f"{value:.{digits}g}") for name, value in numbers.items()}
 
 
-def _borders(centres: Array) -> list[tuple[float, float]]:
+def cell_borders(centres: Array) -> list[tuple[float, float]]:
     """Cells around the grid points, meeting half-way to their neighbours, in the given order."""
     order = np.argsort(centres)
     points = centres[order]

@@ -50,14 +50,15 @@ def log_axis(values: Iterable[float]) -> dict[str, Any]:
 
 
 def _ticks(low: float, high: float) -> list[float]:
-    """Powers of ten; with 2 and 5 over few decades; evenly spaced within one."""
+    """Powers of ten, not too many; with 2 and 5 over few decades; evenly spaced within one."""
     decades = math.log10(high / low)
     if decades < 1:
         step = 10 ** math.floor(math.log10((high - low) / 2))
         ticks = [step * k for k in range(math.ceil(low / step), math.floor(high / step) + 1)]
         return ticks[:: math.ceil(len(ticks) / 8)]
     steps = (1,) if decades > 3 else (1, 2, 5)
-    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    stride = max(1, math.ceil(decades / 12))
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1, stride)
     return [t for t in (s * 10.0**k for k in powers for s in steps) if low <= t <= high]
 
 

@@ -1,0 +1,193 @@
+"""Where a landscape is looked at: the same batches, at any values of the parameters."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from normscope.errors import InputError, MeasurementError, NormscopeError
+from normscope.measure._batches import Batch, call_arguments
+from normscope.measure._functional import ModelFunction
+from normscope.measure._likelihoods import SquaredLoss
+from normscope.measure._proof import loss_and_gradient
+from normscope.measure._statistics import STATISTICS
+from normscope.measure._stream import as_stream
+from normscope.measure._task import Task
+from normscope.measure.probes._coverage import coverage_of
+from normscope.measure.probes._landscape_directions import State, given_tensors
+from normscope.measure.probes._listener import Listener
+from normscope.measure.probes.capture import Capture
+from normscope.measure.probes.moments import ChannelMoments
+from normscope.measure.probes.probe import Probe
+from normscope.measure.probes.run import Layers, every_parameter
+from normscope.measure.probes.sites import Selection, Site
+from normscope.results import Coverage
+
+__all__ = ["Terrain", "Visit"]
+
+LARGE = 1e15  # squares of larger signals may overflow in float32
+
+
+@dataclass(frozen=True)
+class Visit:
+    """What was seen at one point.
+
+    Attributes:
+        loss: mean over batches; inf or NaN is a result.
+        moments: (mean |mu_c|, mean sigma_c^2) of each layer whose signals are finite.
+        first_nonfinite: the first place whose signals are not.
+    """
+
+    loss: float
+    moments: dict[str, tuple[float, float]]
+    first_nonfinite: str | None
+
+
+class _Moments(Probe):
+    """Channel moments of what comes out of weighted layers."""
+
+    def __init__(self) -> None:
+        self.channels: dict[str, ChannelMoments] = {}
+
+    def leaving(self, site: Site, x: Tensor, out: Tensor) -> None:
+        rows = site.rows(out)
+        if float(rows.abs().max()) > LARGE:
+            rows = rows.double()
+        self.channels.setdefault(site.name, ChannelMoments()).add(rows)
+
+    def found(self, failed: set[str]) -> dict[str, tuple[float, float]]:
+        """(mean |mu_c|, mean sigma_c^2) of the layers whose signals stayed finite."""
+        return {
+            name: (float(m.mean.abs().mean()), float(m.variance.mean()))
+            for name, m in self.channels.items()
+            if name not in failed
+        }
+
+
+class Terrain:
+    """The loss of a model on kept batches as a function of all its parameters.
+
+    Attributes:
+        model: whose parameters.
+        parameters: all of them.
+        start: their values at distance 0.
+        coverage: the layers seen at the start.
+        convention: what is measured and how, in words.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        data: Any,
+        task: Task,
+        *,
+        statistics: str,
+        layers: Layers,
+        seed: int,
+        start: State | None,
+    ) -> None:
+        self.model = model
+        self._task = task
+        self._layers = layers
+        self._capture: Capture | None = None
+        self.parameters = every_parameter(model)
+        self._function = ModelFunction(
+            model, self.parameters, statistics=statistics, seed=seed, run=self._call
+        )
+        if start is not None:
+            own = self._function.values
+            self._function.values = given_tensors(model, self.parameters, start, own, "start")
+        self.start = self._function.values
+        stream = as_stream(
+            data,
+            split=task.has_outputs,
+            one_hot=isinstance(task.loss, SquaredLoss),
+            dtype=self.parameters.dtype,
+            seed=seed,
+        )
+        with contextlib.closing(stream.batches(self._function.device)) as batches:
+            held = list(batches)
+        if task.has_outputs and any(batch.targets is None for batch in held):
+            raise InputError(
+                "A landscape is one of the loss, and the data has no targets. Pass (inputs, "
+                "targets), or a loss_fn(model, batch) that finds them in the batch."
+            )
+        self._batches = [self._function.prepared(batch) for batch in held]
+        samples = sum(batch.size for batch in held)
+        self.convention = {
+            "loss": task.loss.description,
+            "statistics": STATISTICS[statistics],
+            "samples": f"{samples} in {len(held)} batch{'es' if len(held) > 1 else ''}",
+            "precision": str(self.parameters.dtype).removeprefix("torch."),
+            "seed": str(seed),
+        }
+        self._coverage: Coverage | None = None
+
+    @property
+    def coverage(self) -> Coverage:
+        """The layers of the first visit."""
+        if self._coverage is None:
+            self.visit(self.start)
+        assert self._coverage is not None
+        return self._coverage
+
+    def _call(self, model: nn.Module, inputs: Any) -> Any:
+        if self._capture is not None:
+            self._capture.begin_pass()
+        if self._task.run is not None:
+            return self._task.run(model, inputs)
+        args, kwargs = call_arguments(model, inputs)
+        return model(*args, **kwargs)
+
+    def visit(self, values: Sequence[Tensor]) -> Visit:
+        """Loss and moments at other values of the parameters."""
+        probe, selection = _Moments(), Selection(self._layers)
+        listener = Listener([probe], selection)
+        capture = self._capture = Capture(self.model, listener)
+        losses = []
+        try:
+            for batch in self._batches:
+                listener.begin(backward=False)
+                with self._function.open(), capture, torch.no_grad():
+                    losses.append(float(self._loss(values, batch)))
+                listener.deaf = True
+        finally:
+            self._capture = None
+        if self._coverage is None:
+            selection.require_found(listener.names)
+            self._coverage = coverage_of(self.model, listener, 0, capture.reached)
+        failed = {name for (_, name), (status, _) in listener.troubles.items() if status}
+        return Visit(sum(losses) / len(losses), probe.found(failed), listener.first_nonfinite)
+
+    def gradient(self) -> list[Tensor]:
+        """Of the loss at the start, mean over batches, one tensor per parameter."""
+        function, total = self._function, torch.zeros(())
+        for batch in self._batches:
+            with function.open(), torch.enable_grad():
+                leaves = [v.detach().requires_grad_() for v in self.start]
+                loss = self._loss(leaves, batch)
+                total = loss_and_gradient(function, leaves, loss)[1] / len(self._batches) + total
+        if not bool(total.isfinite().all()):
+            raise MeasurementError(
+                "The gradient at the start is not finite, so that it is no direction. Give a "
+                "direction, or an end, or start from an earlier state."
+            )
+        return self.parameters.split(total)
+
+    def _loss(self, values: Sequence[Tensor], batch: Batch) -> Tensor:
+        try:
+            outputs = self._function(values, batch)
+        except NormscopeError:
+            raise
+        except Exception as error:
+            raise MeasurementError(
+                f"The model cannot be run on its data: {type(error).__name__}: {error}"
+            ) from error
+        targets = self._function.targets(batch)
+        self._task.loss.check(outputs, targets)
+        return self._task.loss.value(outputs, targets)
