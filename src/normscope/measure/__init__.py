@@ -15,8 +15,10 @@ from normscope.measure.risk import Risk
 # questions about operators, loaded when first asked
 _HOME = {
     "frobenius_norm": "normscope.measure.spectral",
+    "gradient_noise": "normscope.measure.probes.noise",
     "gram_matrix": "normscope.measure.gram",
     "gram_spectrum": "normscope.measure.gram",
+    "landscape": "normscope.measure.probes.landscape",
     "leading_directions": "normscope.measure.outliers",
     "mean_gradients": "normscope.measure.outliers",
     "order_parameters": "normscope.measure.probes.order_parameters",

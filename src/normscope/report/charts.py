@@ -11,6 +11,7 @@ from normscope.registry import Registry, near_match
 from normscope.report import (
     activations,
     gradients,
+    landscape,
     noise,
     order_parameters,
     phases,
@@ -35,6 +36,7 @@ CHARTS.add("GramSpectrum", spectra.gram_chart)
 CHARTS.add("Activations", activations.activation_chart)
 CHARTS.add("Gradients", gradients.gradient_chart)
 CHARTS.add("GradientNoise", noise.noise_chart)
+CHARTS.add("Landscape", landscape.landscape_chart)
 CHARTS.add("DepthConditioning", randmat.conditioning_chart)
 CHARTS.add("ProductSpectrum", randmat.product_chart)
 CHARTS.add("LearningPath", teacher_student.path_chart)
@@ -54,7 +56,7 @@ def chart(result: object, **options: Any) -> Any:
 
     Args:
         result: a ``Prediction``, ``PredictionSet``, ``PhaseDiagram``, ``Spectrum``,
-            ``Activations``, ``Gradients``,
+            ``Activations``, ``Gradients``, ``GradientNoise``, ``Landscape``,
             ``StabilityLimit``, ``LRRange``,
             ``GramSpectrum``, ``SpectralDensity``, ``DepthConditioning``,
             ``ProductSpectrum``, ``LearningPath``, ``LearningComparison``,

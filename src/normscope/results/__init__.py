@@ -15,6 +15,7 @@ from normscope.results.gradients import (
 )
 from normscope.results.gram import GramSpectrum
 from normscope.results.histograms import Histograms
+from normscope.results.landscape import Landscape
 from normscope.results.layers import Coverage, LayerStatus
 from normscope.results.layout import Layout, NormUse
 from normscope.results.noise import GradientNoise
@@ -58,6 +59,7 @@ __all__ = [
     "Histograms",
     "LRRange",
     "LayerGradients",
+    "Landscape",
     "LayerStatus",
     "Layout",
     "LeadingDirections",
