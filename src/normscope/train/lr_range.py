@@ -36,6 +36,7 @@ ROBUST = 3  # rounds of reweighting
 OUTLIER = 6.0  # median deviations beyond which a point has no weight
 SIGMAS = 2.0  # of the noise of single losses
 MARGIN = 8.0  # below the turn, which lies above the limit
+FALL = 5.0  # times the noise of single losses that the fitted loss must come down
 CLEAR = 3.0  # standard errors that make a fall or a rise
 FEWEST = 10  # updates that a fit needs
 
@@ -146,7 +147,8 @@ def _answer(run: TrainingRun) -> LRRange:
     fitted = np.exp(curve) if log else curve
     fields |= {"fitted": _filled(fitted, usable), "slope": _filled(slope, usable), "turn": turn}
     best = int(np.argmin(np.where(lrs <= turn, slope, np.inf)))
-    if not slope[best] < -CLEAR * error[best]:
+    fall = curve[: best + 1].max() - curve[best:].min()
+    if not (slope[best] < -CLEAR * error[best] and fall > FALL * np.median(noise[: best + 1])):
         return _none("the loss does not clearly fall at any rate: more steps, or others", fields)
     return _suggested(lrs, slope, best, turn, "log loss" if log else "loss", fields)
 

@@ -122,12 +122,13 @@ class Bisection:
         return min(LONGEST * self._steps, math.ceil(GROWTH / (here.high / here.low - 1)))
 
     def _look_for_learning(self, seed: int) -> None:
-        """From divergence downwards, until one training learns."""
-        while not any(trial.learned for trial in self._bench.of(seed)):
-            tried = [trial.lr for trial in self._bench.of(seed)]
-            diverging = [trial.lr for trial in self._bench.of(seed) if trial.diverged]
-            lr = downward(tried, min(diverging, default=max(tried)), self._ends[0])
-            if lr is None:
+        """From divergence downwards, until one training learns or lower rates only do worse."""
+        while True:
+            trials = sorted(self._bench.of(seed), key=lambda trial: trial.lr)
+            tried = [trial.lr for trial in trials]
+            top = min((t.lr for t in trials if t.diverged), default=tried[-1])
+            lr = downward(tried, top, self._ends[0])
+            if lr is None or any(t.learned for t in trials) or _too_slow(trials):
                 return
             self._bench.run(lr, seed)
 
@@ -153,6 +154,8 @@ class Bisection:
         slow_fails = CRITERIA[criterion].slow_fails
         per_seed = [self._outcomes(seed, criterion) for seed in self._seeds]
         low, high = pooled(per_seed, slow_fails=slow_fails, partial=bool(stop))
+        if slow_fails and low == 0:  # what fails may be too slow; only divergence bounds the limit
+            high = min((t.lr for t in self._bench.trials if t.diverged), default=math.inf)
         interleaved = any(switch(one, slow_fails=slow_fails).interleaved for one in per_seed)
         notes = [f"the search ended early: {stop}"] if stop else []
         notes += self._open_ends(criterion, low, high)
@@ -173,7 +176,7 @@ class Bisection:
             return ["no training was finished"]
         verb = "diverged" if criterion == "diverges" else "failed to learn"
         notes = []
-        if high == math.inf:
+        if high == math.inf and low > 0:
             notes.append(f"no training {verb} at the highest rate tried, {tried[-1]:.4g}")
         if low == 0 and criterion == "diverges":
             notes.append(f"the training diverged at the lowest rate tried, {tried[0]:.4g}")
@@ -185,3 +188,9 @@ class Bisection:
             )
             notes.append(f"no rate learned for every seed; the best, {best.lr:.4g}: {best.reason}")
         return notes
+
+
+def _too_slow(trials: Sequence[StabilityTrial]) -> bool:
+    """Whether, of trials by rising rate, the two lowest are worse than one above them."""
+    finals = [trial.final for trial in trials if not trial.diverged]
+    return len(finals) > 2 and min(finals[:2]) > min(finals[2:])
