@@ -43,8 +43,7 @@ class ErrorCurve(Record):
     @property
     def label(self) -> str:
         """Method and parameters, for a legend."""
-        values = [f"{name} = {value:g}" for name, value in self.parameters.items()]
-        return ", ".join([self.method, *values])
+        return _label(self.method, self.parameters)
 
     def to_frame(self) -> pd.DataFrame:
         """One row per load."""
@@ -111,8 +110,7 @@ class SimulatedErrors(Record):
     @property
     def label(self) -> str:
         """Method and parameters, for a legend."""
-        values = [f"{name} = {value:g}" for name, value in self.parameters.items()]
-        return ", ".join([self.method, *values])
+        return _label(self.method, self.parameters)
 
     def to_frame(self) -> pd.DataFrame:
         """One row per load."""
@@ -175,3 +173,7 @@ class GeneralizationPanel(Record):
 
     def __repr__(self) -> str:
         return f"GeneralizationPanel({len(self.curves)} curves, {len(self.simulated)} simulations)"
+
+
+def _label(method: str, parameters: dict[str, float]) -> str:
+    return ", ".join([method, *(f"{name} = {value:g}" for name, value in parameters.items())])

@@ -273,6 +273,7 @@ BAD = {
     "alpha matrix": lambda: ts.relu_error([[1.0]]),
     "noise below 0": lambda: ts.relu_error(1.0, noise_variance=-0.1),
     "lam below 0": lambda: ts.ridge_error(1.0, lam=-0.1),
+    "a below 1": lambda: ts.published_relu_error(1.0, a=0.5),
     "resolvent without a ridge": lambda: ts.resolvent(0.0, 0.5),
     "one input": lambda: ts.Data(1),
     "half an input": lambda: ts.Data(10.5),

@@ -121,6 +121,11 @@ def bn_path(
 
     Returns:
         The solution of Luo's Eq. (6), to about 1e-9.
+
+    Example:
+        >>> path = bn_path(Start(gamma=0.5, correlation=0.1), 16, lr=0.5, zeta=0.25)
+        >>> [round(value, 4) for value in path.end]
+        [0.4929, 0.7755, 1.0659]
     """
     rate, decay = learning_rates_of(lr), decays(zeta)
     made, grid = STUDENTS[student], checked_times(times)

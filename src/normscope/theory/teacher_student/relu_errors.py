@@ -14,9 +14,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import minimize_scalar
 
+from normscope.errors import InputError
 from normscope.refs import LUO2019, NORMSCOPE, equation
 from normscope.results.generalization import ErrorCurve
-from normscope.theory.teacher_student._checks import above_zero, loads, noise
+from normscope.theory.teacher_student._checks import loads, noise, numbers
 
 __all__ = ["published_relu_error", "relu_error", "relu_threshold"]
 
@@ -51,12 +52,15 @@ def published_relu_error(
 
     Symbols: S ``noise_variance``; ``a`` = (1 + beta D)/(beta D), by default the zero-temperature
     branch: 1 for alpha < 2, alpha/2 above.
-    Holds for: as published; it ignores the samples with y <= 0 and is 2 to 80 % off simulations. At
-    alpha = 2 the error is infinite (S > 0), and ``reasons`` says so.
+    Holds for: as published; it ignores the samples with y <= 0, so that simulations are a few
+    percent lower at small alpha and far from it near 2. At alpha = 2 the error is infinite (S > 0),
+    and ``reasons`` says so.
     Differs from the paper: (22) and (24) hold for a = 1 only; the branch alpha > 2 is ours.
     """
     load, spread = loads(alpha), noise(noise_variance)
-    given = None if a is None else float(above_zero("a", a, why="it is at least 1"))
+    given = None if a is None else float(numbers("a", a))
+    if given is not None and given < 1:
+        raise InputError(f"a = (1 + beta D)/(beta D) cannot be below 1. Got {a!r}.")
     branch = np.maximum(1.0, load / 2) if given is None else np.full_like(load, given)
     overlap = load / (2 * branch)
     above = load + load**2 / 2 - load**2 / branch + load * spread
@@ -109,6 +113,12 @@ def relu_error(alpha: ArrayLike, *, noise_variance: float = 0.0) -> ErrorCurve:
     Holds for: the convexified loss, N to infinity; gradient descent on the ReLU student itself
     peaks a little later. ``regimes`` is ``"interp"`` up to alpha_c, ``"noninterp"`` above; the
     error is finite at alpha_c.
+
+    Example:
+        >>> print(relu_error([1.0, 2.5], noise_variance=0.25).summary())
+        convexified loss, relu student, noise variance 0.25
+          alpha 1      0.84788
+          alpha 2.5    0.69612
     """
     load, spread = loads(alpha), noise(noise_variance)
     edge, angle = _threshold(spread)

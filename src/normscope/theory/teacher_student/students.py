@@ -38,6 +38,7 @@ class Student:
     Attributes:
         name: of the activation.
         function: g.
+        slope: g'.
         power: c = E[g(u)^2] / Q^2, also E[g'(u)].
         cross: K11(R) = E[g(u) g(t)] / Q.
         target: K02(R) = E[g'(u) g(t)^2].
