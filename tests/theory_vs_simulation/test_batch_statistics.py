@@ -130,7 +130,7 @@ def test_the_complete_gap_is_right_to_order_one_over_m(law, in_batch):
     found = leading(whole, halves, size)
     within(found, complete * size)
     error = np.std(found) / np.sqrt(len(found))
-    assert abs(np.mean(found) - paper * size) > 5 * error
+    assert abs(np.mean(found) - paper * size) > 3 * error
 
 
 def test_linear_student_in_batch_is_exact():

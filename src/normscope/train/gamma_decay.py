@@ -1,20 +1,37 @@
-"""Gamma decay: the penalty on the scales of normalization layers (Luo et al. 2019)."""
+"""Gamma decay: the penalty on the scales of normalization layers (Luo et al. 2019).
+
+`gamma_decay` has strengths that stay; `adaptive_gamma_decay` measures them again during training.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from normscope.data.order import checked_count
 from normscope.errors import InputError
+from normscope.measure.regularization import decay_strengths
 from normscope.nn.graph import is_norm
 from normscope.registry import near_match
+from normscope.seeds import checked_seed
 
-__all__ = ["GammaDecay", "Penalty", "gamma_decay", "scales"]
+__all__ = [
+    "AdaptiveGammaDecay",
+    "GammaDecay",
+    "Penalty",
+    "adaptive_gamma_decay",
+    "gamma_decay",
+    "scales",
+]
 
 Penalty = Callable[[nn.Module], Tensor]
+Strength = Tensor | NDArray[np.float64] | float
 
 
 def scales(model: nn.Module) -> dict[str, nn.Parameter]:
@@ -42,11 +59,11 @@ class GammaDecay:
     The loss is on the scale of Luo et al.'s Eq. (3): total = loss + zeta gamma^2.
 
     Attributes:
-        strength: zeta: one number for all, or per layer name a tensor that fits that layer's
-            gamma; layers left out have no penalty.
+        strength: zeta: one number for all, or per layer name a tensor or array that fits that
+            layer's gamma; layers left out have no penalty.
     """
 
-    strength: float | Mapping[str, Tensor]
+    strength: float | Mapping[str, Strength]
 
     def __post_init__(self) -> None:
         numbers = self.strength if isinstance(self.strength, Mapping) else {"": self.strength}
@@ -79,7 +96,8 @@ class GammaDecay:
         return self.strength * torch.stack([g.square().sum() for g in gammas.values()]).sum()
 
     @staticmethod
-    def _term(gammas: dict[str, nn.Parameter], name: str, zeta: Tensor) -> Tensor:
+    def _term(gammas: dict[str, nn.Parameter], name: str, strength: Strength) -> Tensor:
+        zeta = torch.as_tensor(strength)
         if name not in gammas:
             raise InputError(
                 f"No normalization layer with a scale is called {name!r}. "
@@ -94,6 +112,124 @@ class GammaDecay:
         return (zeta.detach().to(gamma) * gamma.square()).sum()
 
 
-def gamma_decay(strength: float | Mapping[str, Tensor]) -> GammaDecay:
+def gamma_decay(strength: float | Mapping[str, Strength]) -> GammaDecay:
     """The penalty ``strength`` times the sum of squared scales, for ``fit(penalty=...)``."""
     return GammaDecay(strength)
+
+
+class AdaptiveGammaDecay:
+    r"""Gamma decay whose strengths follow the network: penalty and refresher in one.
+
+    .. math:: \sum_l \sum_i \zeta_{l,i}\, \gamma_{l,i}^2,\quad \zeta_{l,i} = \tfrac12\left[
+              v_\sigma\,\partial^2 L/\partial\gamma_i^2 + v_\mu\,\partial^2 L/\partial\beta_i^2
+              \right]
+
+    The diagonal form of Luo et al.'s App. C.4, with the variances that the batch statistics would
+    have at ``batch_size``. Strengths are constants of the gradient, at least 0 (the loss can curve
+    down early in training), and measured again every ``every`` steps.
+
+    Example:
+        decay = adaptive_gamma_decay(net, data, "cross_entropy", batch_size=128)
+        fit(net, data, "cross_entropy", ..., penalty=decay, refreshers=[population, decay])
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        data: Any,
+        loss: Any,
+        *,
+        batch_size: int,
+        every: int,
+        num_samples: int | None,
+        curvature: str,
+        probes: int,
+        seed: int,
+    ) -> None:
+        self.model = model
+        self.batch_size = checked_count(batch_size, "batch_size")
+        self.every = checked_count(every, "every")
+        self.steps = 0
+        self._data = data
+        self._loss = loss
+        self._options: dict[str, Any] = {
+            "max_samples": num_samples,
+            "curvature": curvature,
+            "probes": checked_count(probes, "probes"),
+            "seed": checked_seed(seed),
+        }
+        self._decay: GammaDecay | None = None
+
+    @property
+    def strength(self) -> dict[str, Tensor]:
+        """The present zeta by layer, (channels,) each; empty before the first step."""
+        found = {} if self._decay is None else self._decay.strength
+        assert isinstance(found, Mapping)
+        return {name: torch.as_tensor(zeta) for name, zeta in found.items()}
+
+    def __call__(self, model: nn.Module) -> Tensor:
+        """The penalty of ``model`` as it is now."""
+        if self._decay is None:
+            raise InputError(
+                "This gamma decay has not been measured yet. Pass it to fit twice: "
+                "penalty=decay and refreshers=[..., decay]; or call decay.step() first."
+            )
+        return self._decay(model)
+
+    def step(self) -> bool:
+        """Call before each training step; True if the strengths were measured anew."""
+        due = self.steps % self.every == 0
+        if due:
+            self.refresh()
+        self.steps += 1
+        return due
+
+    def refresh(self) -> None:
+        """Measure the strengths now."""
+        found = decay_strengths(
+            self.model, self._data, self._loss, batch_size=self.batch_size, **self._options
+        )
+        self._decay = GammaDecay({name: torch.from_numpy(zeta) for name, zeta in found.items()})
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a resumed run needs: steps taken, and the strengths in force."""
+        return {"steps": self.steps, "strength": self.strength}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue where ``state_dict`` was taken."""
+        self.steps = int(state["steps"])
+        self._decay = GammaDecay(dict(state["strength"])) if state["strength"] else None
+
+
+def adaptive_gamma_decay(
+    model: nn.Module,
+    data: Any,
+    loss: Any,
+    *,
+    batch_size: int,
+    every: int = 50,
+    num_samples: int | None = 1000,
+    curvature: str = "auto",
+    probes: int = 4,
+    seed: int = 0,
+) -> AdaptiveGammaDecay:
+    """What batch norm at ``batch_size`` does to the scales, as a penalty for population norm.
+
+    Pass it to ``fit`` as ``penalty`` and among ``refreshers``, behind the ``PopulationRefresher``.
+
+    Args:
+        model: a network with ``PopulationNorm`` (or batch-norm) layers, the one being trained.
+        data: training data, as ``bn_regularization`` takes them.
+        loss: that of the training.
+        batch_size: whose regularization to imitate; it need not be that of the training.
+        every: steps between two measurements; the number of batches for once an epoch.
+        num_samples: drawn from ``data`` for the measurement; None is all.
+        curvature: ``"exact"`` (Hessian), ``"probes"`` (Gauss-Newton, labels drawn from the model),
+            or ``"auto"``: exact for layers of up to 64 channels without positions.
+        probes: label draws per sample.
+        seed: of subset and probes.
+    """
+    return AdaptiveGammaDecay(
+        model, data, loss, batch_size=batch_size, every=every, num_samples=num_samples,
+        curvature=curvature, probes=probes, seed=seed,
+    )  # fmt: skip

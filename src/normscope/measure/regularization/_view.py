@@ -1,0 +1,278 @@
+"""A network under population norm: its statistics, its moments sample by sample, its losses."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from normscope.errors import InputError, MeasurementError
+from normscope.measure._batches import Batch, float_leaves
+from normscope.measure._functional import ModelFunction
+from normscope.measure._loss import Loss
+from normscope.measure._memory import budget_bytes
+from normscope.measure._parameters import select_parameters
+from normscope.measure.regularization._sites import Site, Stop
+
+__all__ = ["PopulationView", "SampleMoments"]
+
+Floats = NDArray[np.float64]
+KEPT_MAPS = 8  # feature maps of the largest layer that a forward pass may hold at once
+
+
+@dataclass(frozen=True)
+class SampleMoments:
+    """What each sample adds to the statistics of one layer, and the shape of its values.
+
+    ``means`` and ``squares`` are means over positions of n and of n^2, n normalized by the
+    population's statistics.
+    """
+
+    means: Floats  # (samples, channels)
+    squares: Floats  # (samples, channels)
+    excess_kurtosis: Floats  # (channels,) over samples and positions; 0 for a constant channel
+    skewness: Floats  # (channels,)
+    constant: int  # channels without variance
+
+
+class PopulationView:
+    """A model whose norms use the statistics of ``pool``; nothing of it is left on the model."""
+
+    def __init__(
+        self, model: nn.Module, sites: list[Site], pool: Batch, loss: Loss, *, seed: int, chunk: int
+    ) -> None:
+        self.function = ModelFunction(
+            model, select_parameters(model, None), statistics="running", seed=seed
+        )
+        self.sites = sites
+        self.pool = pool
+        self.loss = loss
+        self.chunk = chunk
+        self._collect()
+        self.unused = [site.name for site in sites if site.mean is None]
+        self.sites = [site for site in sites if site.mean is not None]
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[None]:
+        """The span in which `run` may be called."""
+        with self.function.open():
+            for site in self.sites:
+                site.attach()
+            try:
+                yield
+            finally:
+                for site in self.sites:
+                    site.group, site.noise, site.visit = None, None, None
+
+    def run(self, batch: Batch) -> Any:
+        """The outputs for ``batch``."""
+        for site in self.sites:
+            site.calls = 0
+        return self.function(self.function.values, batch)
+
+    def parts(self) -> Iterator[tuple[slice, Batch]]:
+        """The pool in chunks, with the rows they are."""
+        for start in range(0, self.pool.size, self.chunk):
+            stop = min(start + self.chunk, self.pool.size)
+            yield slice(start, stop), self.pool.part(start, stop)
+
+    def rows(self, index: Tensor) -> Batch:
+        """Some samples of the pool."""
+        size = self.pool.size
+
+        def pick(leaf: Any) -> Any:
+            whole = isinstance(leaf, Tensor) and leaf.ndim > 0 and leaf.shape[0] == size
+            return leaf[index.to(leaf.device)] if whole else leaf
+
+        inputs, targets = pytree.tree_map(pick, (self.pool.inputs, self.pool.targets))
+        return Batch(inputs, targets)
+
+    def mean_loss(self, outputs: Any, batch: Batch) -> Tensor:
+        """The loss per sample, mean over ``batch``."""
+        targets = self.function.targets(batch)
+        self.loss.check(outputs, targets)
+        value = self.loss.value(outputs, targets)
+        return value / batch.size if self.loss.summed else value
+
+    def losses(self) -> Floats:
+        """The loss of every sample under population norm, (samples,)."""
+        found = []
+        with self.opened(), torch.no_grad():
+            for _, batch in self.parts():
+                outputs = self.run(batch)
+                found += group_losses(self, outputs, batch, size=1)
+        values = np.array(found, np.float64)
+        if not np.all(np.isfinite(values)):
+            raise MeasurementError(
+                f"The loss of {int((~np.isfinite(values)).sum())} samples is not finite under "
+                "population norm. Training has diverged, or the loss does not fit the targets."
+            )
+        return values
+
+    def moments(self) -> dict[str, SampleMoments]:
+        """The moments of every layer, in one pass over the pool."""
+        tables = {site.name: _MomentTable(site) for site in self.sites}
+        with self.opened(), torch.no_grad():
+            for site in self.sites:
+                site.visit = lambda s, x: tables[s.name].add(x)
+            for _, batch in self.parts():
+                self.run(batch)
+        return {name: table.finished() for name, table in tables.items()}
+
+    def _collect(self) -> None:
+        """Population statistics, each layer's with those before it under population norm."""
+        with self.opened(), torch.no_grad():
+            if self._fits_at_once():
+                self._collect_at_once()
+            else:
+                self._collect_in_chunks()
+        for site in self.sites:
+            for value in (site.mean, site.variance):
+                if value is not None and not bool(value.isfinite().all()):
+                    raise MeasurementError(
+                        f"The statistics of {site.kind} {site.name!r} are not finite. Training has "
+                        "diverged, or a wrong checkpoint was loaded: measure an earlier one."
+                    )
+
+    def _fits_at_once(self) -> bool:
+        sizes = [0]
+
+        def note(site: Site, x: Tensor) -> None:
+            sizes.append(x.numel() * x.element_size())
+            site.mean, site.variance = site.moments(x)
+
+        for site in self.sites:
+            site.visit = note
+        first = self.pool.part(0, min(self.chunk, self.pool.size))
+        self._try(first)
+        for site in self.sites:
+            site.mean = site.variance = None
+        needed = KEPT_MAPS * max(sizes) * self.pool.size / first.size
+        return needed <= budget_bytes(None, self.function.device)
+
+    def _try(self, batch: Batch) -> None:
+        """The first pass of all: what the model and the loss refuse is said here."""
+        try:
+            outputs = self.run(batch)
+            if not float_leaves(outputs):
+                raise InputError("The model gives no floating-point output to compare.")
+            value = self.mean_loss(outputs, batch)
+        except (InputError, MeasurementError):
+            raise
+        except Exception as error:
+            raise MeasurementError(
+                f"The model and its loss cannot be run on the data: {type(error).__name__}: {error}"
+            ) from error
+        if not bool(value.isfinite()):
+            raise MeasurementError(
+                f"The loss is {float(value)} on the first samples. Training has diverged, or the "
+                "loss does not fit the targets."
+            )
+
+    def _collect_at_once(self) -> None:
+        def take(site: Site, x: Tensor) -> None:
+            site.mean, site.variance = site.moments(x)
+
+        for site in self.sites:
+            site.visit = take
+        self.run(self.pool)
+
+    def _collect_in_chunks(self) -> None:
+        merged = _Merge()
+        for site in self.sites:
+            site.visit = merged.visit
+        while True:
+            for _, batch in self.parts():
+                with contextlib.suppress(Stop):
+                    self.run(batch)
+            if merged.current is None:
+                return
+            merged.finish()
+
+
+class _Merge:
+    """Moments of the first layer without statistics, chunk by chunk (Chan's merge)."""
+
+    def __init__(self) -> None:
+        self.current: Site | None = None
+        self._parts: list[tuple[int, Tensor, Tensor]] = []
+
+    def visit(self, site: Site, x: Tensor) -> None:
+        if site.mean is not None:
+            return
+        self.current = site
+        mean, variance = site.moments(x)
+        self._parts.append((len(x), mean.double(), variance.double()))
+        raise Stop
+
+    def finish(self) -> None:
+        assert self.current is not None
+        count = sum(n for n, _, _ in self._parts)
+        mean = sum((m * (n / count) for n, m, _ in self._parts), start=torch.zeros(()))
+        variance = torch.zeros(())
+        for n, m, v in self._parts:
+            between = (m - mean).square() if self.current.centered else 0.0
+            variance = variance + (v + between) * (n / count)
+        like = self._parts[0][1]
+        self.current.mean, self.current.variance = mean.to(like), variance.to(like)
+        self.current, self._parts = None, []
+
+
+class _MomentTable:
+    """Moments of one layer, chunk by chunk, in float64."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._means: list[Tensor] = []
+        self._squares: list[Tensor] = []
+        self._powers = torch.zeros(())  # sums of n^2, n^3, n^4 about the mean, (3, C)
+        self._count = 0
+
+    def add(self, x: Tensor) -> None:
+        site = self._site
+        assert site.mean is not None
+        unit = site.along(site.unit().double(), x)
+        values = x.double()
+        centred = (values - site.along(site.mean.double(), x)) / unit
+        about = centred if site.centered else values / unit
+        rows = centred.movedim(site.channel_axis, -1).reshape(len(x), -1, len(site.mean))
+        self._means.append(rows.mean(1).cpu())
+        squares = about.square().movedim(site.channel_axis, -1)
+        self._squares.append(squares.reshape(len(x), -1, len(site.mean)).mean(1).cpu())
+        powers = torch.stack([rows.pow(k).sum((0, 1)) for k in (2, 3, 4)])
+        self._powers = self._powers + powers.cpu()
+        self._count += rows.shape[0] * rows.shape[1]
+
+    def finished(self) -> SampleMoments:
+        second, third, fourth = (self._powers / self._count).numpy()
+        constant = second <= 1e-12
+        safe = np.where(constant, 1.0, second)
+        return SampleMoments(
+            means=torch.cat(self._means).numpy(),
+            squares=torch.cat(self._squares).numpy(),
+            excess_kurtosis=np.where(constant, 0.0, fourth / safe**2 - 3),
+            skewness=np.where(constant, 0.0, third / safe**1.5),
+            constant=int(constant.sum()),
+        )
+
+
+def group_losses(view: PopulationView, outputs: Any, batch: Batch, *, size: int) -> list[float]:
+    """The mean loss of each group of ``size`` rows."""
+    rows = batch.size
+
+    def cut(leaf: Any, start: int) -> Any:
+        whole = isinstance(leaf, Tensor) and leaf.ndim > 0 and leaf.shape[0] == rows
+        return leaf[start : start + size] if whole else leaf
+
+    values = []
+    for start in range(0, rows, size):
+        part = pytree.tree_map(lambda leaf, s=start: cut(leaf, s), outputs)
+        values.append(view.mean_loss(part, batch.part(start, start + size)))
+    return [float(v) for v in torch.stack(values).double().cpu()]

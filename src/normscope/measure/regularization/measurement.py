@@ -1,0 +1,290 @@
+"""Batch norm as a regularizer, measured on a network: `bn_regularization`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from normscope.data.order import checked_count
+from normscope.errors import InputError
+from normscope.measure._losses import as_loss
+from normscope.measure._session import original_module
+from normscope.measure.progress import progress
+from normscope.measure.regularization._curvature import (
+    probed_second_order,
+    slopes,
+    wide_second_order,
+)
+from normscope.measure.regularization._noise import SAMPLING, Draw, LayerNoise, measured_gap
+from normscope.measure.regularization._sites import Site, chosen, sites_of
+from normscope.measure.regularization._view import PopulationView, SampleMoments
+from normscope.measure.regularization.strength import (
+    LayerCurvature,
+    check_curvature,
+    checked_batch_sizes,
+    effective_gamma,
+    layer_curvature,
+    noise_unit,
+    population,
+)
+from normscope.measure.risk import LossLike
+from normscope.results.regularization import BatchNormRegularization, LayerRegularization
+from normscope.seeds import checked_seed, child_seed
+from normscope.theory import regularization as theory
+
+__all__ = ["bn_regularization"]
+
+Floats = NDArray[np.float64]
+
+
+def bn_regularization(
+    model: nn.Module,
+    data: Any,
+    loss: LossLike,
+    *,
+    batch_size: int | Sequence[int],
+    layers: str | Sequence[str] | None = None,
+    num_batches: int = 128,
+    max_samples: int | None = 2048,
+    sampling: str = "independent",
+    curvature: str = "auto",
+    probes: int = 8,
+    chunk_size: int = 256,
+    seed: int = 0,
+) -> BatchNormRegularization:
+    """How strongly the noise of batch statistics regularizes ``model``, layer by layer.
+
+    For each batch-norm layer and batch size: the variances of batch mean and deviation over drawn
+    batches, the gamma decay zeta of every channel (Luo et al. 2019, App. C.4), the gap between the
+    loss under batch norm and under population norm that theory predicts, complete and in the
+    paper's diagonal form, and that gap measured: this layer under batch statistics, all others
+    under population statistics; then all layers together, since their contributions do not add.
+
+    The network runs in evaluation mode (no dropout); nothing of it is changed.
+
+    Args:
+        model: a network with ``nn.BatchNorm1d``, ``2d``, ``3d`` or normscope's ``BatchNorm``.
+        data: training data: the name of a data set, a ``DataSet``, a pair (inputs, targets) or a
+            loader of pairs. They are the population.
+        loss: ``"cross_entropy"``, ``"mse"`` (labels become one-hot), a torch loss, or
+            ``loss(outputs, targets)``, a mean or a sum over samples.
+        batch_size: one or several.
+        layers: names of the layers to measure; None is all.
+        num_batches: batches behind each measured gap.
+        max_samples: size of the population, drawn from ``data``; None is all of it.
+        sampling: ``"independent"`` (batches drawn with replacement: the data stand for a larger
+            set) or ``"epoch"`` (without: the data are all there is, as in an epoch of training).
+        curvature: ``"exact"``: the Hessian; ``"probes"``: zeta from the Gauss-Newton matrix with
+            labels drawn from the model, the gap from random directions; ``"auto"``: exact for
+            layers of up to 64 channels without positions.
+        probes: random directions per sample.
+        chunk_size: samples per pass with derivatives.
+        seed: of subset, batches and probes.
+
+    Example:
+        >>> from normscope.nn import network
+        >>> net = network("mlp:64-16-10")
+        >>> found = bn_regularization(net, "digits", "cross_entropy", batch_size=[16, 64],
+        ...                           num_batches=20, max_samples=200)
+        >>> list(found.batch_sizes), [layer.layer for layer in found.layers]
+        ([16, 64], ['norm1'])
+    """
+    if not isinstance(model, nn.Module):
+        raise InputError(f"model must be a torch.nn.Module. Got {type(model).__name__} instead.")
+    check_curvature(curvature)
+    checked_count(probes, "probes")
+    if checked_count(num_batches, "num_batches") < 2:
+        raise InputError("num_batches must be at least 2: one batch has no standard error.")
+    seed = checked_seed(seed)
+    model = original_module(model)
+    sites = sites_of(model)
+    wanted = chosen(sites, layers)
+    judge = as_loss(loss)
+    pool = population(model, data, judge, max_samples=max_samples, seed=seed)
+    sizes = checked_batch_sizes(batch_size, pool.size)
+    draw = Draw(pool.size, sampling, seed)
+    with torch.inference_mode(False):
+        view = PopulationView(
+            model, sites, pool, judge, seed=seed, chunk=checked_count(chunk_size, "chunk_size")
+        )
+        used = [site for site in wanted if site.mean is not None]
+        if not used:
+            raise InputError(
+                f"{', '.join(view.unused)}: never used in the forward pass, so that there is "
+                "nothing to measure."
+            )
+        run = _Run(view, draw, sizes, num_batches, curvature, probes, seed)
+        return run.result(used, asked=layers is not None)
+
+
+@dataclass
+class _Run:
+    """One call of `bn_regularization` under way."""
+
+    view: PopulationView
+    draw: Draw
+    sizes: tuple[int, ...]
+    num_batches: int
+    curvature: str
+    probes: int
+    seed: int
+
+    def result(self, sites: list[Site], *, asked: bool) -> BatchNormRegularization:
+        moments = self.view.moments()
+        losses = self.view.losses()
+        steps = len(sites) * (1 + len(self.sizes)) + len(self.sizes)
+        with progress("batch-norm regularization", steps) as tick:
+            noises, records = [], []
+            for site in sites:
+                noise, curved = self._noise(site, moments[site.name])
+                tick()
+                noises.append(noise)
+                records.append(self._layer(noise, curved, losses, tick))
+            together = []
+            for size in self.sizes:
+                together.append(self._gap(noises, losses, size))
+                tick()
+        gaps = np.array(together)
+        return BatchNormRegularization(
+            layers=tuple(records),
+            batch_sizes=np.array(self.sizes),
+            together=gaps[:, 0],
+            together_error=gaps[:, 1],
+            population_loss=float(losses.mean()),
+            samples=self.view.pool.size,
+            num_batches=self.num_batches,
+            sampling=SAMPLING[self.draw.sampling],
+            loss=self.view.loss.description,
+            seed=self.seed,
+            notes=tuple(self._notes(sites, moments, asked=asked)),
+        )
+
+    def _noise(self, site: Site, moments: SampleMoments) -> tuple[LayerNoise, LayerCurvature]:
+        by_deviation, by_mean = slopes(self.view, site)
+        gamma = effective_gamma(site)
+        curved = layer_curvature(
+            self.view, site, curvature=self.curvature, probes=self.probes, seed=self._seed(site)
+        )
+        matrix = None
+        if curved.matrix is not None:
+            both = np.tile(gamma, 2)
+            matrix = curved.matrix * np.outer(both, both)
+        noise = LayerNoise(site, moments, by_deviation * gamma, by_mean * gamma, matrix)
+        return noise, curved
+
+    def _seed(self, site: Site) -> int:
+        return child_seed(self.seed, "curvature", site.name)
+
+    def _gap(
+        self, noises: list[LayerNoise], losses: Floats, batch_size: int
+    ) -> tuple[float, float]:
+        return measured_gap(
+            self.view, noises, losses, self.draw,
+            batch_size=batch_size, num_batches=self.num_batches,
+        )  # fmt: skip
+
+    def _layer(
+        self, noise: LayerNoise, curved: LayerCurvature, losses: Floats, tick: Any
+    ) -> LayerRegularization:
+        site, moments = noise.site, noise.moments
+        variances, gaps, wide = [], [], []
+        second = self._second_order(noise)
+        for size in self.sizes:
+            variances.append(noise.variances(self.draw, size))
+            wide.append(self._wide(noise, losses, size))
+            gaps.append(self._gap([noise], losses, size))
+            tick()
+        v_mean, v_deviation = (np.array(table) for table in zip(*variances, strict=True))
+        shares = np.array([self.draw.shrinkage(size) / size for size in self.sizes])
+        gap, widened = np.array(gaps), np.array(wide)
+        return LayerRegularization(
+            layer=site.name,
+            kind=site.kind,
+            positions=site.positions,
+            batch_sizes=np.array(self.sizes),
+            gamma=site.gamma().double().cpu().numpy(),
+            excess_kurtosis=moments.excess_kurtosis,
+            skewness=moments.skewness,
+            mean_variance=v_mean,
+            deviation_variance=v_deviation,
+            zeta_mean=theory.measured_decay(
+                0.0,
+                curved.by_mean * noise_unit(site) ** 2,
+                mean_variance=v_mean,
+                deviation_variance=0.0,
+            ),
+            zeta_deviation=theory.measured_decay(
+                curved.by_deviation, 0.0, mean_variance=0.0, deviation_variance=v_deviation
+            ),
+            first_order=np.array([self._first_order(noise, size) for size in self.sizes]),
+            second_order=second[0] * shares,
+            second_order_error=second[1] * shares,
+            wide_second_order=widened[:, 0],
+            wide_second_order_error=widened[:, 1],
+            measured=gap[:, 0],
+            measured_error=gap[:, 1],
+            curvature=curved.description,
+        )
+
+    def _first_order(self, noise: LayerNoise, batch_size: int) -> float:
+        squares = noise.moments.squares
+        gap = theory.correlated_first_order(
+            noise.deviation_slopes,
+            noise.mean_slopes,
+            sample_means=noise.moments.means,
+            # without division there is no noise of the deviation, nor its product with the mean
+            sample_squares=squares if noise.site.divides else np.zeros_like(squares),
+            batch_size=batch_size,
+            centered=noise.site.centered,
+        )
+        return gap * self.draw.shrinkage(batch_size)
+
+    def _second_order(self, noise: LayerNoise) -> tuple[float, float]:
+        """M R_q and its standard error."""
+        if noise.curvature is not None:
+            covariance = theory.noise_covariance(noise.moments.means, noise.moments.squares)
+            gap = theory.correlated_second_order(noise.curvature, covariance, batch_size=2)
+            return 2 * gap, 0.0
+        value, error = probed_second_order(
+            self.view, noise.site, self._covariance(noise), probes=max(self.probes, 2),
+            seed=self._seed(noise.site),
+        )  # fmt: skip
+        return value / 2, error / 2
+
+    def _wide(self, noise: LayerNoise, losses: Floats, batch_size: int) -> tuple[float, float]:
+        return wide_second_order(
+            self.view,
+            noise.site,
+            self._covariance(noise),
+            losses,
+            width=float(np.sqrt(self.draw.shrinkage(batch_size) / batch_size)),
+            probes=max(self.probes, 2),
+            seed=self._seed(noise.site),
+        )
+
+    @staticmethod
+    def _covariance(noise: LayerNoise) -> Floats:
+        """Of the noise of one sample, gamma included, (2 channels, 2 channels)."""
+        gamma = np.tile(effective_gamma(noise.site), 2)
+        covariance = theory.noise_covariance(noise.moments.means, noise.moments.squares)
+        return covariance * np.outer(gamma, gamma)
+
+    def _notes(
+        self, sites: list[Site], moments: dict[str, SampleMoments], *, asked: bool
+    ) -> list[str]:
+        notes = []
+        if self.view.unused:
+            names = ", ".join(self.view.unused)
+            notes.append(f"Never used in the forward pass: {names}.")
+        for site in sites:
+            if count := moments[site.name].constant:
+                notes.append(f"{count} channels of {site.name} are constant over the data.")
+        if asked and len(sites) < len(self.view.sites):
+            notes.append("Layers not asked for keep the population's statistics throughout.")
+        return notes

@@ -1,0 +1,166 @@
+"""The gamma decay of norm layers: curvatures, exact or by probes, and noise in the right units."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from normscope.data.order import checked_count
+from normscope.errors import InputError
+from normscope.measure._batches import Batch
+from normscope.measure._likelihoods import SquaredLoss
+from normscope.measure._loss import Loss
+from normscope.measure._losses import as_loss
+from normscope.measure._parameters import computed_dtype, select_parameters
+from normscope.measure._session import original_module
+from normscope.measure.regularization._curvature import (
+    gauss_newton_diagonal,
+    mean_curvature,
+    probed_diagonal,
+)
+from normscope.measure.regularization._pool import pool_of
+from normscope.measure.regularization._sites import Site, sites_of
+from normscope.measure.regularization._view import PopulationView
+from normscope.measure.risk import LossLike
+from normscope.registry import near_match
+from normscope.seeds import child_seed
+from normscope.theory import regularization as theory
+
+__all__ = [
+    "LayerCurvature",
+    "check_curvature",
+    "checked_batch_sizes",
+    "decay_strengths",
+    "effective_gamma",
+    "layer_curvature",
+    "noise_unit",
+    "population",
+]
+
+Floats = NDArray[np.float64]
+SMALL = 64  # channels up to which the Hessian of a layer without positions is computed exactly
+CURVATURES = ("auto", "exact", "probes")
+
+
+@dataclass(frozen=True)
+class LayerCurvature:
+    """Curvatures of the loss in one layer's noise variables, without gamma.
+
+    ``by_deviation`` and ``by_mean`` are the diagonal, second derivatives in gamma_i and beta_i;
+    ``matrix`` is the whole mean Hessian, (2C, 2C), if it was computed.
+    """
+
+    by_deviation: Floats  # (channels,)
+    by_mean: Floats  # (channels,)
+    matrix: Floats | None
+    description: str
+
+
+def decay_strengths(
+    model: nn.Module,
+    data: Any,
+    loss: LossLike,
+    *,
+    batch_size: int,
+    max_samples: int | None = 1000,
+    curvature: str = "auto",
+    probes: int = 4,
+    chunk_size: int = 256,
+    seed: int = 0,
+) -> dict[str, Floats]:
+    """Gamma decay zeta of every channel of every norm layer, clipped at 0, by the layer's name.
+
+    As in ``bn_regularization``, for population norms too, with the variances of mean and deviation
+    that independent batches of ``batch_size`` samples have: exact for the mean, to order 1/M for
+    the deviation.
+    """
+    check_curvature(curvature)
+    model = original_module(model)
+    sites = sites_of(model, population=True)
+    judge = as_loss(loss)
+    pool = population(model, data, judge, max_samples=max_samples, seed=seed)
+    size = checked_batch_sizes(batch_size, max(pool.size, batch_size))[0]
+    found = {}
+    with torch.inference_mode(False):
+        view = PopulationView(model, sites, pool, judge, seed=seed, chunk=chunk_size)
+        moments = view.moments()
+        for site in view.sites:
+            curved = layer_curvature(
+                view, site, curvature=curvature, probes=probes, seed=child_seed(seed, site.name)
+            )
+            zeta = theory.measured_decay(
+                curved.by_deviation,
+                curved.by_mean * noise_unit(site) ** 2,
+                mean_variance=moments[site.name].means.var(axis=0) / size,
+                deviation_variance=moments[site.name].squares.var(axis=0) / (4 * size),
+            )
+            found[site.name] = np.maximum(zeta, 0.0)
+    return found
+
+
+def population(
+    model: nn.Module, data: Any, loss: Loss, *, max_samples: int | None, seed: int
+) -> Batch:
+    """The samples that stand for the population, in the model's type."""
+    dtype = computed_dtype(select_parameters(model, None).dtype)
+    one_hot = isinstance(loss, SquaredLoss)
+    return pool_of(data, max_samples=max_samples, one_hot=one_hot, dtype=dtype, seed=seed)
+
+
+def check_curvature(curvature: str) -> None:
+    """Refuse an unknown way to get curvatures."""
+    if curvature not in CURVATURES:
+        known = near_match(str(curvature), [*CURVATURES])
+        raise InputError(f"Unknown curvature {curvature!r}. {known}")
+
+
+def checked_batch_sizes(batch_size: int | Sequence[int], samples: int) -> tuple[int, ...]:
+    """Batch sizes from 2 to the number of samples, smallest first."""
+    given = [batch_size] if isinstance(batch_size, int | np.integer) else list(batch_size)
+    if not given:
+        raise InputError("batch_size is empty: name at least one batch size.")
+    sizes = sorted({checked_count(size, "batch_size") for size in given})
+    if sizes[0] < 2:
+        raise InputError(
+            f"A batch of {sizes[0]} has no deviation, and batch norm would divide by zero. Batch "
+            "sizes start at 2."
+        )
+    if sizes[-1] > samples:
+        raise InputError(
+            f"batch_size={sizes[-1]} is larger than the population of {samples} samples. Pass more "
+            "data, raise max_samples, or use smaller batches."
+        )
+    return tuple(sizes)
+
+
+def layer_curvature(
+    view: PopulationView, site: Site, *, curvature: str, probes: int, seed: int
+) -> LayerCurvature:
+    """The curvatures of one layer, exact for small layers, else by probes."""
+    channels = 0 if site.mean is None else len(site.mean)
+    if curvature == "exact" or (curvature == "auto" and channels <= SMALL and site.positions == 1):
+        matrix = mean_curvature(view, site)
+        diagonal = np.diagonal(matrix)
+        return LayerCurvature(diagonal[:channels], diagonal[channels:], matrix, "exact Hessian")
+    if view.loss.custom:  # a loss that names no distribution to draw labels from
+        found = probed_diagonal(view, site, probes=probes, seed=seed)
+        return LayerCurvature(*found, None, f"Hessian, {probes} probes")
+    found = gauss_newton_diagonal(view, site, probes=probes, seed=seed)
+    return LayerCurvature(*found, None, f"Gauss-Newton, {probes} label draws")
+
+
+def noise_unit(site: Site) -> Floats:
+    """What an increase of mu_B by sigma_P adds to the layer's output over gamma, (channels,)."""
+    unit = site.unit().double().cpu().numpy()
+    return np.ones_like(unit) if site.divides else unit
+
+
+def effective_gamma(site: Site) -> Floats:
+    """Gamma in the units of the noise, (channels,)."""
+    return site.gamma().double().cpu().numpy() * noise_unit(site)

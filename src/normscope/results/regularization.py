@@ -1,0 +1,289 @@
+"""How batch norm regularizes: variances, gamma decay and loss gaps of every layer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from normscope.errors import InputError
+from normscope.record import Record
+from normscope.registry import near_match
+from normscope.render import chart_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["BatchNormRegularization", "LayerRegularization"]
+
+Floats = NDArray[np.float64]
+FAR = 0.25  # share by which the paper's form may miss the complete one before it is said
+ALL = "(all)"  # the row of all layers together
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LayerRegularization(Record):
+    r"""One batch-norm layer over several batch sizes M.
+
+    ``paper`` is the diagonal form :math:`\sum_i \zeta_i\gamma_i^2`, ``formula`` the complete gap
+    R_f + R_q to order 1/M, ``predicted`` the same with the curvature averaged over the width of
+    the noise, which sees the kinks of ReLU and max-pooling; ``measured`` has this layer under
+    batch statistics and the others under population statistics.
+    """
+
+    layer: str
+    kind: str  # class of the layer
+    positions: int  # values per sample and channel
+    batch_sizes: NDArray[np.int64]  # (M,)
+    gamma: Floats  # (channels,)
+    excess_kurtosis: Floats  # (channels,) of the layer's input
+    skewness: Floats  # (channels,)
+    mean_variance: Floats  # (M, channels) Var(mu_B) / sigma_P^2, over drawn batches
+    deviation_variance: Floats  # (M, channels) Var(sigma_B) / sigma_P^2
+    zeta_mean: Floats  # (M, channels) gamma decay from the batch mean
+    zeta_deviation: Floats  # (M, channels) from the batch deviation
+    first_order: Floats  # (M,) R_f
+    second_order: Floats  # (M,) R_q, from the Hessian
+    second_order_error: Floats  # (M,) standard error of the probes; 0 if exact
+    wide_second_order: Floats  # (M,) R_q, from symmetric differences as wide as the noise
+    wide_second_order_error: Floats  # (M,) standard error
+    measured: Floats  # (M,)
+    measured_error: Floats  # (M,) standard error over batches
+    curvature: str  # how the curvature behind zeta was had
+
+    @property
+    def zeta(self) -> Floats:
+        """Gamma decay of every channel, (M, channels); negative where the loss curves down."""
+        return self.zeta_mean + self.zeta_deviation
+
+    @property
+    def formula(self) -> Floats:
+        """R_f + R_q to order 1/M, (M,); without the kinks of ReLU and max-pooling."""
+        return self.first_order + self.second_order
+
+    @property
+    def predicted(self) -> Floats:
+        """R_f + R_q with the curvature averaged over the width of the noise, (M,)."""
+        return self.first_order + self.wide_second_order
+
+    @property
+    def paper(self) -> Floats:
+        """The diagonal form sum_i zeta_i gamma_i^2, (M,)."""
+        return self.zeta @ self.gamma**2
+
+    @property
+    def mean_share(self) -> Floats:
+        """Part of ``paper`` that comes from the batch mean, (M,)."""
+        total = self.paper
+        return np.divide(
+            self.zeta_mean @ self.gamma**2, total, out=np.zeros_like(total), where=total != 0
+        )
+
+    @property
+    def effective_batch_size(self) -> Floats:
+        """Independent values whose mean would vary as much, mean over channels, (M,)."""
+        variance = self.mean_variance.mean(axis=1)
+        return np.divide(1.0, variance, out=np.full_like(variance, np.inf), where=variance > 0)
+
+    @property
+    def ratio(self) -> Floats:
+        """Measured over predicted gap, (M,)."""
+        return self.measured / _nonzero(self.predicted)
+
+    @property
+    def ratio_error(self) -> Floats:
+        """Standard error of ``ratio``, (M,)."""
+        error = np.hypot(self.measured_error, self.ratio * self.wide_second_order_error)
+        return error / np.abs(_nonzero(self.predicted))
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row per batch size, means over channels."""
+        return [
+            {
+                "layer": self.layer,
+                "batch_size": int(size),
+                "channels": len(self.gamma),
+                "effective_batch_size": float(self.effective_batch_size[i]),
+                "mean_variance": float(self.mean_variance[i].mean()),
+                "deviation_variance": float(self.deviation_variance[i].mean()),
+                "excess_kurtosis": float(self.excess_kurtosis.mean()),
+                "skewness": float(self.skewness.mean()),
+                "zeta": float(self.zeta[i].mean()),
+                "mean_share": float(self.mean_share[i]),
+                "paper": float(self.paper[i]),
+                "first_order": float(self.first_order[i]),
+                "second_order": float(self.second_order[i]),
+                "formula": float(self.formula[i]),
+                "formula_error": float(self.second_order_error[i]),
+                "predicted": float(self.predicted[i]),
+                "predicted_error": float(self.wide_second_order_error[i]),
+                "measured": float(self.measured[i]),
+                "measured_error": float(self.measured_error[i]),
+                "ratio": float(self.ratio[i]),
+                "ratio_error": float(self.ratio_error[i]),
+            }
+            for i, size in enumerate(self.batch_sizes)
+        ]
+
+    def __repr__(self) -> str:
+        return f"LayerRegularization({self.layer!r}, {len(self.gamma)} channels)"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class BatchNormRegularization(Record):
+    """The regularization that batch norm gives a network, by layer and batch size.
+
+    ``together`` is the measured gap with all these layers under batch statistics: smaller than
+    the sum of the layers' gaps where a later norm removes noise of an earlier one.
+    """
+
+    layers: tuple[LayerRegularization, ...]
+    batch_sizes: NDArray[np.int64]  # (M,)
+    together: Floats  # (M,) measured gap, all layers
+    together_error: Floats  # (M,) standard error over batches
+    population_loss: float  # mean loss under population norm
+    samples: int  # of the population
+    num_batches: int  # behind each measured gap
+    sampling: str
+    loss: str
+    seed: int
+    notes: tuple[str, ...] = ()
+
+    def layer(self, name: str) -> LayerRegularization:
+        """The layer called ``name``."""
+        known = {layer.layer: layer for layer in self.layers}
+        if name not in known:
+            raise InputError(f"No measured layer is called {name!r}. {near_match(name, [*known])}")
+        return known[name]
+
+    def restoring_decay(self, batch_size: int, new_batch_size: int) -> dict[str, Floats]:
+        """The gamma decay that makes up for a change of batch size, by layer, (channels,) each.
+
+        zeta at ``batch_size`` less zeta at ``new_batch_size``, at least 0, for
+        ``fit(penalty=gamma_decay(...))``.
+        """
+        before, after = self._index(batch_size), self._index(new_batch_size)
+        return {
+            layer.layer: np.maximum(layer.zeta[before] - layer.zeta[after], 0.0)
+            for layer in self.layers
+        }
+
+    def advice(self) -> tuple[str, ...]:
+        """What another batch size would change, and what would make up for it."""
+        lines = []
+        if len(self.batch_sizes) > 1:
+            lines += [self._change(), self._remedy()]
+        else:
+            lines.append("Measure several batch sizes to see what a change would do.")
+        lines += self._warnings()
+        return tuple(lines)
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row per layer and batch size; the rows "(all)" are all layers together."""
+        import pandas as pd
+
+        rows = [row for layer in self.layers for row in layer.rows()]
+        for i, size in enumerate(self.batch_sizes):
+            gap = {"measured": self.together[i], "measured_error": self.together_error[i]}
+            rows.append({"layer": ALL, "batch_size": int(size), **gap})
+        frame: pd.DataFrame = pd.DataFrame(rows)
+        return frame
+
+    def summary(self) -> str:
+        """A table and the advice, for a terminal."""
+        lines = [
+            f"Loss under population norm {self.population_loss:.5g} ({self.loss}); "
+            f"{self.samples} samples, {self.num_batches} batches each, seed {self.seed}",
+            f"{'layer':<16}{'M':>6}{'M_eff':>9}{'zeta':>11}{'from mean':>10}{'paper':>11}"
+            f"{'formula':>11}{'predicted':>11}{'measured':>11}{'+-':>9}{'ratio':>7}",
+        ]
+        for layer in self.layers:
+            for row in layer.rows():
+                lines.append(
+                    f"{row['layer'][-15:]:<16}{row['batch_size']:>6}"
+                    f"{row['effective_batch_size']:>9.4g}{row['zeta']:>11.3g}"
+                    f"{row['mean_share']:>10.0%}{row['paper']:>11.3g}{row['formula']:>11.3g}"
+                    f"{row['predicted']:>11.3g}{row['measured']:>11.3g}{row['measured_error']:>9.1g}{row['ratio']:>7.2f}"
+                )
+        for size, gap, error in zip(
+            self.batch_sizes, self.together, self.together_error, strict=True
+        ):
+            lines.append(f"{ALL:<16}{size:>6}{'':>63}{gap:>11.3g}{error:>9.1g}")
+        return "\n".join([*lines, *(f"- {line}" for line in (*self.advice(), *self.notes))])
+
+    def chart(self, **options: Any) -> Any:
+        """Gaps over the batch size, predicted and measured, one panel per layer."""
+        return chart_of(self, **options)
+
+    def __repr__(self) -> str:
+        sizes = ", ".join(map(str, self.batch_sizes))
+        return f"BatchNormRegularization({len(self.layers)} layers, batch sizes {sizes})"
+
+    def _index(self, batch_size: int) -> int:
+        found = np.flatnonzero(self.batch_sizes == batch_size)
+        if not len(found):
+            sizes = ", ".join(map(str, self.batch_sizes))
+            raise InputError(
+                f"Batch size {batch_size!r} was not measured. Measured: {sizes}. Measure again "
+                f"with batch_size=[..., {batch_size}]."
+            )
+        return int(found[0])
+
+    def _change(self) -> str:
+        small, large = int(self.batch_sizes[0]), int(self.batch_sizes[-1])
+        low, high = self.together[0], self.together[-1]
+        errors = 2 * self.together_error
+        share = (
+            f", {abs(low) / self.population_loss:.1%} of the loss" if self.population_loss else ""
+        )
+        return (
+            f"From batch size {small} to {large} the loss that batch noise adds goes from "
+            f"{low:.3g} +- {errors[0]:.1g}{share}, to {high:.3g} +- {errors[-1]:.1g}: the larger "
+            "batch regularizes less."
+            if low > high
+            else f"From batch size {small} to {large} the loss that batch noise adds goes from "
+            f"{low:.3g} +- {errors[0]:.1g} to {high:.3g} +- {errors[-1]:.1g}."
+        )
+
+    def _remedy(self) -> str:
+        small, large = int(self.batch_sizes[0]), int(self.batch_sizes[-1])
+        decay = self.restoring_decay(small, large)
+        values = np.concatenate(list(decay.values()))
+        per_sample = values.mean() / (1 / small - 1 / large)
+        return (
+            f"At batch size {large} a gamma decay of restoring_decay({small}, {large}) makes up "
+            f"for it in the paper's form: {len(values)} scales, mean zeta {values.mean():.3g}, at "
+            f"most {values.max():.3g}; or about zeta = {per_sample:.3g} (1/M_old - 1/M_new) for "
+            "every scale."
+        )
+
+    def _warnings(self) -> list[str]:
+        found = []
+        for layer in self.layers:
+            complete, paper = float(layer.predicted[0]), float(layer.paper[0])
+            if complete < 0:
+                found.append(
+                    f"{layer.layer}: batch noise lowers the loss (the first-order term R_f "
+                    f"{layer.first_order[0]:.2g} outweighs R_q): the "
+                    "labels are not the model's own, and gamma decay does not imitate that."
+                )
+            elif abs(paper - complete) > FAR * abs(complete):
+                found.append(
+                    f"{layer.layer}: the diagonal form behind zeta gives {paper:.2g} of the "
+                    f"complete {complete:.2g}; multiply its decay by "
+                    f"{float(complete / _nonzero(paper)):.2g} for the same total."
+                )
+        if len(self.layers) > 1:
+            total = sum(layer.measured[0] for layer in self.layers)
+            found.append(
+                f"Layers do not add: together {self.together[0]:.3g}, their sum {total:.3g} at "
+                f"batch size {self.batch_sizes[0]}."
+            )
+        return found
+
+
+def _nonzero(values: Any) -> Any:
+    """The values, a tiny number in the place of zero: a ratio to nothing is huge, not NaN."""
+    return np.where(np.asarray(values) == 0, np.finfo(float).tiny, values)
