@@ -14,6 +14,8 @@ from normscope.measure.risk import Risk
 
 # questions about operators, loaded when first asked
 _HOME = {
+    "bn_regularization": "normscope.measure.regularization",
+    "decay_strengths": "normscope.measure.regularization",
     "frobenius_norm": "normscope.measure.spectral",
     "gradient_noise": "normscope.measure.probes.noise",
     "gram_matrix": "normscope.measure.gram",

@@ -17,6 +17,7 @@ from normscope.report import (
     phases,
     predictions,
     randmat,
+    regularization,
     spectra,
     stability,
     teacher_student,
@@ -49,6 +50,7 @@ CHARTS.add("GeneralizationPanel", teacher_student.panel_chart)
 CHARTS.add("OrderProfile", order_parameters.order_chart)
 CHARTS.add("StabilityLimit", stability.stability_chart)
 CHARTS.add("LRRange", stability.range_chart)
+CHARTS.add("BatchNormRegularization", regularization.gap_chart)
 
 
 def chart(result: object, **options: Any) -> Any:
@@ -56,6 +58,7 @@ def chart(result: object, **options: Any) -> Any:
 
     Args:
         result: a ``Prediction``, ``PredictionSet``, ``PhaseDiagram``, ``Spectrum``,
+            ``BatchNormRegularization``,
             ``Activations``, ``Gradients``, ``GradientNoise``, ``Landscape``,
             ``StabilityLimit``, ``LRRange``,
             ``GramSpectrum``, ``SpectralDensity``, ``DepthConditioning``,

@@ -24,6 +24,7 @@ from normscope.results.outliers import LeadingDirections, SpectralBounds
 from normscope.results.phase import PhaseDiagram
 from normscope.results.prediction import Prediction, PredictionSet
 from normscope.results.randmat import DepthConditioning, LinearReduction, ProductSpectrum
+from normscope.results.regularization import BatchNormRegularization, LayerRegularization
 from normscope.results.spectrum import Spectrum
 from normscope.results.stability import (
     LRRange,
@@ -41,6 +42,7 @@ from normscope.results.teacher_student import (
 __all__ = [
     "SEVERITIES",
     "Activations",
+    "BatchNormRegularization",
     "ChannelStatistics",
     "ClassGradients",
     "Comparison",
@@ -60,6 +62,7 @@ __all__ = [
     "LRRange",
     "Landscape",
     "LayerGradients",
+    "LayerRegularization",
     "LayerStatus",
     "Layout",
     "LeadingDirections",

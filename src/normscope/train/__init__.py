@@ -4,7 +4,13 @@ from normscope.train._plan import Refresher, Stateful
 from normscope.train.checkpoint import Checkpoint
 from normscope.train.divergence import Divergence
 from normscope.train.evaluate import Evaluation, evaluate
-from normscope.train.gamma_decay import GammaDecay, gamma_decay, scales
+from normscope.train.gamma_decay import (
+    AdaptiveGammaDecay,
+    GammaDecay,
+    adaptive_gamma_decay,
+    gamma_decay,
+    scales,
+)
 from normscope.train.loop import fit
 from normscope.train.lr_range import lr_range_test
 from normscope.train.optim import optimizers
@@ -23,6 +29,7 @@ from normscope.train.schedules import (
 from normscope.train.stability import max_stable_lr
 
 __all__ = [
+    "AdaptiveGammaDecay",
     "Checkpoint",
     "Constant",
     "Divergence",
@@ -40,6 +47,7 @@ __all__ = [
     "TrainingRun",
     "WarmStart",
     "When",
+    "adaptive_gamma_decay",
     "evaluate",
     "fit",
     "gamma_decay",
