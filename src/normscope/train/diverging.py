@@ -1,0 +1,238 @@
+"""The update on which a training blows up, with the states before and after it."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from normscope.data.order import checked_count
+from normscope.measure.probes.landscape import landscape
+from normscope.results.landscape import Landscape
+from normscope.seeds import checked_seed
+from normscope.train._objective import (
+    LossFunction,
+    Objective,
+    as_objective,
+    kept_mode,
+    model_device,
+    moved,
+    refuse_single_samples,
+)
+from normscope.train._random import isolated_random, random_state, set_random_state
+from normscope.train.divergence import Divergence
+from normscope.train.optim import OptimizerFactory, build_optimizer
+from normscope.train.stability.copies import Origin
+from normscope.train.stability.feeds import batches, kept_generators, repeatable
+
+__all__ = ["DivergingUpdate", "diverging_update"]
+
+RULE = Divergence()
+NONE = 1e-300  # of the loss at the start of a path: its limit is that of the training
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class DivergingUpdate:
+    """One update: the diverging one, or the last that was made if none was.
+
+    Attributes:
+        diverged: whether the loss on the update's own batch broke the rule after it.
+        step: number of the update, from 1.
+        before: parameters before it, by name.
+        after: parameters after it.
+        batch: what it was computed on.
+        loss_before: on that batch.
+        loss_after: on the same batch; may be infinite or NaN.
+        losses: mini-batch losses before every update, (step,).
+        limit: loss above which an update counts as diverged.
+        reason: why it counts as diverged, in words; empty if it does not.
+    """
+
+    diverged: bool
+    step: int
+    before: dict[str, Tensor]
+    after: dict[str, Tensor]
+    batch: Any
+    loss_before: float
+    loss_after: float
+    losses: NDArray[np.float64]
+    limit: float
+    reason: str
+
+    @property
+    def initial_loss(self) -> float:
+        """Loss of the first batch before training."""
+        return float(self.losses[0])
+
+    def path(self, model: nn.Module, loss: Any, **options: Any) -> Landscape:
+        """Loss and channel moments from before to after the update, on its own batch.
+
+        Args:
+            model: the network that was trained.
+            loss: of outputs and targets, or ``loss_fn(model, batch)``.
+            **options: of :func:`normscope.landscape`: ``distances``, ``layers``, ``statistics``.
+        """
+        rule = Divergence(floor=self.limit, factor=NONE)
+        return landscape(
+            model,
+            [self.batch],
+            loss,
+            start=self.before,
+            end=self.after,
+            divergence=rule,
+            **options,
+        )
+
+    def summary(self) -> str:
+        """One line for a terminal."""
+        if not self.diverged:
+            return (
+                f"No update of {self.step} diverged: the loss went from {self.initial_loss:.4g} to "
+                f"{self.loss_after:.4g}"
+            )
+        return (
+            f"Update {self.step} diverged: {self.reason} on its own batch, {self.loss_before:.4g} "
+            f"before it (training began at {self.initial_loss:.4g})"
+        )
+
+    def __repr__(self) -> str:
+        state = "diverged" if self.diverged else "did not diverge"
+        return (
+            f"DivergingUpdate(update {self.step} {state}, loss {self.loss_before:.4g} -> "
+            f"{self.loss_after:.4g})"
+        )
+
+
+def diverging_update(
+    model: nn.Module,
+    data: Any,
+    loss: LossFunction | None = None,
+    *,
+    lr: float | None = None,
+    max_steps: int = 100,
+    optimizer: str | OptimizerFactory = "sgd",
+    momentum: float = 0.0,
+    weight_decay: float = 0.0,
+    batch_size: int | None = None,
+    loss_fn: Callable[[nn.Module, Any], Tensor] | None = None,
+    divergence: Divergence = RULE,
+    seed: int = 0,
+) -> DivergingUpdate:
+    """Train a copy of ``model`` until an update makes the loss diverge on its own batch.
+
+    The first update after which the loss on the same batch is not finite or above max(1000, 10
+    times the initial loss) (Bjorck et al. 2018, Sec. 3.2, with the second term for networks that
+    start above 1000). ``update.path(model, loss)`` then is the landscape between the two states,
+    their Figs 5 and 6. Each update costs one forward pass more than in training. The model itself
+    is left as it was.
+
+    Args:
+        model: any module.
+        data: as in :func:`fit`.
+        loss: as in :func:`fit`.
+        lr: learning rate.
+        max_steps: updates to wait for divergence; none is a result too.
+        optimizer: ``"sgd"``, ``"adam"``, ``"adamw"``, or a function of the parameters.
+        momentum: of sgd.
+        weight_decay: as in torch.
+        batch_size: as in :func:`fit`.
+        loss_fn: ``loss_fn(model, batch)`` in place of ``loss``.
+        divergence: the rule.
+        seed: of order and dropout.
+
+    Example:
+        >>> net = nn.Linear(1, 1, bias=False)
+        >>> _ = nn.init.constant_(net.weight, 1.0)
+        >>> x = torch.ones(1, 1)  # each update multiplies the weight by 1 - lr
+        >>> diverging_update(net, (x, 0 * x), "mse", lr=11.0)
+        DivergingUpdate(update 2 diverged, loss 50 -> 5000)
+    """
+    steps = checked_count(max_steps, "max_steps")
+    objective = as_objective(loss, loss_fn)
+    source = repeatable(data)
+    with Origin(model, None).fresh(seed) as copy, kept_generators(source):
+        device = model_device(copy)
+        stack = contextlib.ExitStack()
+        stack.enter_context(isolated_random(checked_seed(seed), device))
+        stack.enter_context(kept_mode(copy, training=True))
+        stack.enter_context(torch.enable_grad())
+        with stack:
+            feed = batches(source, copy, objective, batch_size=batch_size, seed=seed)
+            stepper = build_optimizer(
+                copy, optimizer, lr=lr, momentum=momentum, weight_decay=weight_decay
+            )
+            watched = _Updates(copy, objective, stepper, divergence)
+            for batch in itertools.islice(feed, steps):
+                update = watched.made(moved(batch, device))
+                if update.diverged:
+                    break
+            return update
+
+
+class _Updates:
+    """Makes updates one by one, and looks again at the batch of each."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        objective: Objective,
+        optimizer: torch.optim.Optimizer,
+        rule: Divergence,
+    ) -> None:
+        self._model = model
+        self._objective = objective
+        self._optimizer = optimizer
+        self._rule = rule
+        self._losses: list[float] = []
+
+    def made(self, batch: Any) -> DivergingUpdate:
+        """One update, and what it did to the loss of its own batch."""
+        before = self._state()
+        self._optimizer.zero_grad(set_to_none=True)
+        refuse_single_samples(self._model, batch, where=f"Batch {len(self._losses)}")
+        loss = self._objective.value(self._model, _clone(batch))
+        self._losses.append(float(loss.detach()))
+        torch.autograd.backward(loss)
+        self._optimizer.step()
+        after = self._again(batch)
+        reason = self._rule.reason(after, self._losses[0])
+        return DivergingUpdate(
+            diverged=bool(reason),
+            step=len(self._losses),
+            before=before,
+            after=self._state(),
+            batch=batch,
+            loss_before=self._losses[-1],
+            loss_after=after,
+            losses=np.array(self._losses, np.float64),
+            limit=self._rule.limit(self._losses[0]),
+            reason=reason,
+        )
+
+    def _again(self, batch: Any) -> float:
+        """The loss after the update; buffers and random generators are as if it had not been."""
+        kept = [(buffer, buffer.detach().clone()) for buffer in self._model.buffers()]
+        device = model_device(self._model)
+        now = random_state(device)
+        with torch.no_grad():
+            loss = float(self._objective.value(self._model, _clone(batch)))
+            for buffer, value in kept:
+                buffer.copy_(value)
+        set_random_state(now, device)
+        return loss
+
+    def _state(self) -> dict[str, Tensor]:
+        return {name: p.detach().clone() for name, p in self._model.named_parameters()}
+
+
+def _clone(batch: Any) -> Any:
+    """A copy: layers that work in place must not change what is looked at again."""
+    return pytree.tree_map(lambda t: t.clone() if isinstance(t, Tensor) else t, batch)
