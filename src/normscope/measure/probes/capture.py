@@ -47,8 +47,8 @@ class Watcher(ABC):
     def calling(self, capture: Capture) -> None:  # noqa: B027 - most have no use for it
         """The model itself, not a part of it, is about to run."""
 
-    def returned(self) -> None:  # noqa: B027
-        """The model itself has run, or has raised an error."""
+    def returned(self, out: Any) -> None:  # noqa: B027
+        """The model itself has run and gave ``out``; None if it raised an error."""
 
 
 class Capture:
@@ -139,7 +139,7 @@ class Capture:
         if module is self._model:
             self.outputs = out
             if not self._stack:
-                self._watcher.returned()
+                self._watcher.returned(out)
 
     def begin_pass(self) -> None:
         """Count layers and uses from the beginning again, and look up the parameters anew."""
