@@ -12,6 +12,7 @@ from normscope.report import (
     activations,
     gradients,
     landscape,
+    monitor,
     noise,
     order_parameters,
     phases,
@@ -48,6 +49,7 @@ CHARTS.add("ErrorCurve", teacher_student.curve_chart)
 CHARTS.add("SimulatedErrors", teacher_student.simulated_chart)
 CHARTS.add("GeneralizationPanel", teacher_student.panel_chart)
 CHARTS.add("OrderProfile", order_parameters.order_chart)
+CHARTS.add("MonitorLog", monitor.monitor_chart)
 CHARTS.add("StabilityLimit", stability.stability_chart)
 CHARTS.add("LRRange", stability.range_chart)
 CHARTS.add("BatchNormRegularization", regularization.gap_chart)
@@ -63,7 +65,7 @@ def chart(result: object, **options: Any) -> Any:
             ``StabilityLimit``, ``LRRange``,
             ``GramSpectrum``, ``SpectralDensity``, ``DepthConditioning``,
             ``ProductSpectrum``, ``LearningPath``, ``LearningComparison``,
-            ``LearningRates``, ``OrderProfile``, ``OverlapSlopes``, ``ErrorCurve``,
+            ``LearningRates``, ``MonitorLog``, ``OrderProfile``, ``OverlapSlopes``, ``ErrorCurve``,
             ``SimulatedErrors`` or
             ``GeneralizationPanel``.
         options: of the drawing, e.g. ``momentum=0.9`` for predictions, ``title="..."`` for all.

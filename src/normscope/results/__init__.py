@@ -18,6 +18,7 @@ from normscope.results.histograms import Histograms
 from normscope.results.landscape import Landscape
 from normscope.results.layers import Coverage, LayerStatus
 from normscope.results.layout import Layout, NormUse
+from normscope.results.monitor import MonitorLog, Reading, Series, Trouble
 from normscope.results.noise import GradientNoise
 from normscope.results.order_parameters import OrderProfile
 from normscope.results.outliers import LeadingDirections, SpectralBounds
@@ -40,6 +41,8 @@ from normscope.results.teacher_student import (
 )
 
 __all__ = [
+    "MonitorLog",
+    "Reading",
     "SEVERITIES",
     "Activations",
     "BatchNormRegularization",
@@ -79,6 +82,7 @@ __all__ = [
     "Prediction",
     "PredictionSet",
     "ProductSpectrum",
+    "Series",
     "SimulatedErrors",
     "SpectralBounds",
     "SpectralDensity",
@@ -87,4 +91,5 @@ __all__ = [
     "StabilityLimit",
     "StabilityTrial",
     "Step",
+    "Trouble",
 ]

@@ -13,6 +13,7 @@ from normscope.train.gamma_decay import (
 )
 from normscope.train.loop import fit
 from normscope.train.lr_range import lr_range_test
+from normscope.train.monitor import Monitor, MonitorProbe, Update
 from normscope.train.optim import optimizers
 from normscope.train.run import Event, StopTraining, TrainingRun
 from normscope.train.schedules import (
@@ -39,12 +40,15 @@ __all__ = [
     "Exponential",
     "GammaDecay",
     "InverseTime",
+    "Monitor",
+    "MonitorProbe",
     "Refresher",
     "Schedule",
     "Stateful",
     "StepDecay",
     "StopTraining",
     "TrainingRun",
+    "Update",
     "WarmStart",
     "When",
     "adaptive_gamma_decay",
