@@ -7,6 +7,8 @@ from torch import Tensor
 
 __all__ = ["ChannelMoments", "SecondMoment"]
 
+REACH = (1e-12, 1e12)  # magnitudes whose squares can be summed in float32
+
 
 class ChannelMoments:
     """Mean and variance of each channel, merged over batches (Chan et al.).
@@ -35,6 +37,9 @@ class ChannelMoments:
     def add_maps(self, maps: Tensor) -> None:
         """Take in maps (samples, channels, positions): as rows, without laying them out anew."""
         n = maps.shape[0] * maps.shape[2]
+        reach = float(max(maps.amax(), -maps.amin()))
+        if not REACH[0] < reach < REACH[1]:  # squares in float32 would overflow, or vanish
+            maps = maps.double()
         mean = maps.mean(2).double().mean(0)
         rounded = mean.to(maps.dtype)
         deviations = maps - rounded[:, None]

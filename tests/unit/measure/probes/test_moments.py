@@ -49,3 +49,29 @@ def test_rows_of_images_are_positions():
     moments.add(x)
     assert moments.count == 20
     torch.testing.assert_close(moments.mean, x.mean((0, 1)))
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 6), st.integers(1, 7), st.integers(-30, 30), st.integers(0, 10**6))
+def test_maps_are_rows_at_any_scale(samples, positions, power, seed):
+    """Maps (samples, channels, positions) in float32, in two parts, from 1e-30 to 1e30."""
+    exact = (10.0**power * rows(2 * samples * positions, 3, seed, shift=1.0)).float()
+    maps = exact.reshape(2, samples, positions, 3).transpose(2, 3)
+    moments = ChannelMoments()
+    for part in maps:
+        moments.add_maps(part)
+    x = exact.double()
+    assert moments.count == len(x)
+    torch.testing.assert_close(moments.mean, x.mean(0), rtol=1e-5, atol=1e-6 * 10.0**power)
+    expected = x.var(0, unbiased=False)
+    torch.testing.assert_close(moments.variance, expected, rtol=1e-4, atol=1e-9 * 100.0**power)
+
+
+def test_maps_of_small_variance_on_a_large_mean():
+    x = (1e-2 * rows(4000, 2, 0) + 1e4).float()
+    moments = ChannelMoments()
+    for part in x.reshape(8, 5, 100, 2).transpose(2, 3):
+        moments.add_maps(part)
+    torch.testing.assert_close(
+        moments.variance, x.double().var(0, unbiased=False), rtol=1e-5, atol=0
+    )

@@ -1,0 +1,360 @@
+"""Gradients of every layer against autograd, numpy and scipy; classes, channels, bad input."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from torch import nn
+from torch.nn import functional
+
+from cases import ROSTER
+from normscope import report
+from normscope.errors import InputError, MeasurementError
+from normscope.measure.probes.gradients import gradients
+from normscope.measure.probes.signals import signals
+from normscope.results import Gradients
+
+
+def normal(*shape, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+
+def labels(n, classes=4, seed=5):
+    return torch.randint(classes, (n,), generator=torch.Generator().manual_seed(seed))
+
+
+def conv_net(norm=False):
+    torch.manual_seed(3)
+    return nn.Sequential(
+        nn.Conv2d(2, 4, 3, padding=1),
+        nn.BatchNorm2d(4) if norm else nn.Identity(),
+        nn.ReLU(),
+        nn.Conv2d(4, 6, 3, stride=2, groups=2),
+        nn.BatchNorm2d(6) if norm else nn.Identity(),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(24, 4),
+    )
+
+
+DATA = (normal(10, 2, 6, 6), labels(10))
+
+
+def autograd(net, data=DATA):
+    net.zero_grad()
+    functional.cross_entropy(net(data[0]), data[1]).backward()
+    return {name: p.grad.clone() for name, p in net.named_parameters()}
+
+
+@pytest.mark.parametrize("case", ROSTER, ids=str)
+def test_every_network_of_the_roster(case):
+    found = gradients(
+        case.build(), [(case.inputs, case.targets)], case.loss, statistics=case.statistics
+    )
+    assert found.layers
+    for layer in found.layers:
+        small = 1e-9 * layer.t1
+        assert layer.t4 <= layer.t2 + small <= layer.t1 + 2 * small
+        assert layer.t4 <= layer.t3 + small <= layer.t1 + 2 * small
+        assert layer.std >= 0
+    assert Gradients.from_json(found.to_json()) == found
+    assert len(found.to_frame()) == len(found.coverage.layers)
+    assert "layers measured" in found.summary()
+
+
+@pytest.mark.parametrize("norm", [False, True])
+def test_entries_against_autograd(norm):
+    net = conv_net(norm)
+    found, expected = gradients(net, DATA, "cross_entropy"), autograd(conv_net(norm))
+    sizes = {"0": 10 * 36, "3": 10 * 4, "7": 10}
+    for layer in found.layers:
+        g = expected[f"{layer.name}.weight"].numpy()
+        flat = g.ravel()
+        assert layer.shape == g.shape
+        assert layer.t4 == pytest.approx(np.abs(g).mean() / sizes[layer.name], rel=1e-10)
+        assert layer.mean_abs == pytest.approx(np.abs(g).mean())
+        assert layer.std == pytest.approx(g.std())
+        assert layer.max_abs == pytest.approx(np.abs(g).max())
+        assert layer.kurtosis == pytest.approx(stats.kurtosis(flat))
+        w = dict(net.named_parameters())[f"{layer.name}.weight"].detach().numpy()
+        assert layer.weight_ratio == pytest.approx(np.linalg.norm(g) / np.linalg.norm(w))
+        sigma = [np.linalg.norm(m.reshape(len(m), -1), 2) for m in (g, w)]
+        assert layer.domination == pytest.approx(sigma[0] / sigma[1])
+        assert layer.histogram.counts.sum() == flat.size
+        assert abs(g[layer.summand]) == pytest.approx(layer.max_abs)
+        assert layer.summands.counts.sum() == sizes[layer.name]
+
+
+def test_channel_matrix_against_numpy():
+    found, expected = gradients(conv_net(), DATA, "cross_entropy"), autograd(conv_net())
+    for layer in found.layers:
+        g = expected[f"{layer.name}.weight"].numpy()
+        g = g.reshape(*g.shape[:2], -1)
+        a, signed = np.abs(g).sum(2), g.sum(2)
+        np.testing.assert_allclose(layer.matrix, a)
+        assert layer.max_over_median == pytest.approx(
+            a.max() / np.sort(a.ravel())[(a.size - 1) // 2]
+        )
+        assert layer.row_cv == pytest.approx(a.mean(1).std() / a.mean(1).mean())
+        for name, matrix in (("rank_one", a), ("rank_one_signed", signed)):
+            squares = np.linalg.svd(matrix, compute_uv=False) ** 2
+            assert getattr(layer, name) == pytest.approx(squares[0] / squares.sum())
+    ungrouped = found["0"]
+    columns = ungrouped.matrix.mean(0)
+    assert ungrouped.column_cv == pytest.approx(columns.std() / columns.mean())
+    np.testing.assert_allclose(ungrouped.in_gradient, columns / 9)
+
+
+def test_in_channels_of_groups():
+    """Weights of the second group belong to the third and fourth in-channel."""
+    layer = gradients(conv_net(), DATA, "cross_entropy")["3"]
+    g = np.abs(autograd(conv_net())["3.weight"].numpy())
+    expected = [g[:3, 0].mean(), g[:3, 1].mean(), g[3:, 0].mean(), g[3:, 1].mean()]
+    np.testing.assert_allclose(layer.in_gradient, expected)
+    assert layer.channel_ratio == pytest.approx(max(expected) / min(expected))
+    mean = conv_net()[0](DATA[0]).detach().mean((0, 2, 3)).numpy()
+    assert layer.mean_of == "input of 2"
+    np.testing.assert_allclose(layer.in_mean, mean)
+    assert layer.mean_correlation == pytest.approx(np.corrcoef(mean, expected)[0, 1])
+
+
+class Wired(nn.Module):
+    """A convolution, an activation, and a connection of one kind to the next layer."""
+
+    def __init__(self, connection):
+        super().__init__()
+        self.a, self.b = nn.Conv2d(2, 3, 1), nn.Conv2d(3, 2, 1)
+        self.connection = connection
+
+    def forward(self, x):
+        return self.b(self.connection(self.a(x))).mean((2, 3))
+
+
+def overwritten(h):
+    y = functional.gelu(h)  # whose derivative does not need its output
+    y += 1.0
+    return y
+
+
+@pytest.mark.parametrize(
+    ("connection", "source"),
+    [
+        (functional.relu, "input of relu"),
+        (functional.gelu, "input of gelu"),
+        (functional.relu_, "input of relu"),
+        (lambda h: functional.relu(h) * 1.0, "its input"),
+        (overwritten, "its input"),
+        (lambda h: h, "its input"),
+        (lambda h: functional.avg_pool2d(functional.relu(h), 2), "its input"),
+    ],
+    ids=["relu", "gelu", "in-place", "copied", "overwritten", "none", "pooled"],
+)
+def test_whose_mean_an_in_channel_has(connection, source):
+    net = Wired(connection)
+    data = (normal(5, 2, 4, 4), labels(5, 2))
+    layer = gradients(net, data, "cross_entropy", layers="b")["b"]
+    assert layer.mean_of == source
+    h = net.a(data[0]).detach()
+    seen = h if source != "its input" else connection(h.clone())
+    np.testing.assert_allclose(layer.in_mean, seen.mean((0, 2, 3)).numpy())
+
+
+def test_channel_gradients_are_bias_gradients():
+    plain, expected = gradients(conv_net(), DATA, "cross_entropy"), autograd(conv_net())
+    for name in ("0", "3", "7"):
+        assert plain[name].channel_gradient_at == name
+        np.testing.assert_allclose(plain[name].channel_gradient, expected[f"{name}.bias"].numpy())
+    normed, expected = gradients(conv_net(True), DATA, "cross_entropy"), autograd(conv_net(True))
+    for name, norm in (("0", "1"), ("3", "4")):
+        assert normed[name].channel_gradient_at == norm
+        np.testing.assert_allclose(normed[name].channel_gradient, expected[f"{norm}.bias"].numpy())
+        assert float(expected[f"{name}.bias"].abs().max()) < 1e-15  # in front of batch norm
+        assert np.abs(normed[name].channel_gradient).max() > 1e-3
+
+
+def test_numbers_are_means_over_batches():
+    net, halves = conv_net(), [(DATA[0][:4], DATA[1][:4]), (DATA[0][4:], DATA[1][4:])]
+    both = gradients(net, halves, "cross_entropy")
+    alone = [gradients(net, half, "cross_entropy") for half in halves]
+    for layer in both.layers:
+        for name in ("t1", "t2", "t3", "t4", "std", "kurtosis", "rank_one_signed", "domination"):
+            parts = [getattr(one[layer.name], name) for one in alone]
+            assert getattr(layer, name) == pytest.approx(np.mean(parts)), name
+        parts = [one[layer.name].channel_gradient for one in alone]
+        np.testing.assert_allclose(layer.channel_gradient, np.mean(parts, axis=0))
+
+
+def test_output_gradients():
+    net = conv_net()
+    z = net(DATA[0]).detach()
+    g = (z.softmax(1) - functional.one_hot(DATA[1], 4)).numpy()
+    halves = [(DATA[0][:3], DATA[1][:3]), (DATA[0][3:], DATA[1][3:])]
+    for data in (DATA, halves):
+        found = gradients(net, data, "cross_entropy", quantities=()).outputs
+        np.testing.assert_allclose(found.examples, g)
+        np.testing.assert_allclose(found.probability, z.softmax(1).mean(0).numpy())
+        assert found.favoured == int(z.softmax(1).mean(0).argmax())
+        counts = np.bincount(z.argmax(1).numpy(), minlength=4)
+        np.testing.assert_allclose(found.predicted, counts / 10)
+        assert found.alignment == pytest.approx(np.abs(g.mean(0)).sum() / np.abs(g).mean(0).sum())
+        for j in range(4):
+            others = g[DATA[1].numpy() != j, j]
+            assert found.mean[j] == pytest.approx(others.mean())
+            assert found.std[j] == pytest.approx(others.std())
+
+
+def test_output_gradients_of_other_losses_and_targets():
+    net, x = conv_net(), DATA[0]
+    assert gradients(net, (x, normal(10, 4)), "mse", quantities=()).outputs is None
+    soft = normal(10, 4).softmax(1)
+    found = gradients(net, (x, soft), "cross_entropy", quantities=()).outputs
+    np.testing.assert_allclose(found.examples, (net(x).softmax(1) - soft).detach().numpy())
+    summed = gradients(net, DATA, nn.CrossEntropyLoss(reduction="sum"), quantities=()).outputs
+    plain = gradients(net, DATA, "cross_entropy", quantities=()).outputs
+    assert summed == plain  # each sample's own loss, whatever the reduction
+
+
+def test_dense_labels_are_samples():
+    net = nn.Conv2d(2, 3, 1)
+    x, y = normal(4, 2, 5, 5), torch.randint(3, (4, 5, 5))
+    found = gradients(net, (x, y), "cross_entropy").outputs
+    assert found.num_samples == 100
+    assert np.abs(found.examples.sum(1)).max() < 1e-12
+
+
+@pytest.mark.parametrize("norm", [False, True])
+def test_gradients_through_single_classes(norm):
+    net = conv_net(norm)
+    found = gradients(net, DATA, "cross_entropy", quantities="classes", class_layer=2).classes
+    assert (found.name, found.number) == ("3", 2)
+    z = net(DATA[0])
+    slope = (z.softmax(1) - functional.one_hot(DATA[1], 4)).detach() / 10
+    for j in range(4):
+        masked = torch.zeros_like(slope)
+        masked[:, j] = slope[:, j]
+        (part,) = torch.autograd.grad(z, net[3].weight, masked, retain_graph=True)
+        assert found.mean_abs[j] == pytest.approx(float(part.abs().mean()))
+        assert found.max_abs[j] == pytest.approx(float(part.abs().max()))
+    assert found.sum_error < 1e-12
+    ordered = np.sort(found.mean_abs)[::-1]
+    assert found.top_over_second == pytest.approx(ordered[0] / ordered[1])
+    assert found.dominant == int(found.mean_abs.argmax())
+
+
+def test_the_middle_layer_is_split_by_default():
+    found = gradients(conv_net(), DATA, "cross_entropy", quantities=("alignment", "classes"))
+    assert found.classes.name == "3"
+    assert found.classes.sum_error < 1e-12
+    assert found[2].t1 > 0
+
+
+def test_without_alignment_the_rest_is_the_same():
+    full = gradients(conv_net(), DATA, "cross_entropy")
+    light = gradients(conv_net(), DATA, "cross_entropy", quantities=())
+    for a, b in zip(full.layers, light.layers, strict=True):
+        assert math.isnan(b.t1)
+        assert b.terms is None
+        assert a.std == pytest.approx(b.std)
+        assert a.rank_one_signed == pytest.approx(b.rank_one_signed)
+
+
+def test_one_pass_for_activations_and_gradients():
+    from normscope.measure.probes.activations import activations
+
+    both = signals(conv_net(True), DATA, "cross_entropy", quantities=("alignment", "classes"))
+    assert both.activations == activations(conv_net(True), DATA, "cross_entropy")
+    assert both.gradients == gradients(
+        conv_net(True), DATA, "cross_entropy", quantities=("alignment", "classes")
+    )
+
+
+def test_loss_functions_of_model_and_batch():
+    def task(model, batch):
+        return functional.cross_entropy(model(batch["x"]), batch["y"])
+
+    batches = [{"x": DATA[0], "y": DATA[1]}]
+    found = gradients(conv_net(), batches, task)
+    expected = gradients(conv_net(), DATA, "cross_entropy")
+    assert found.outputs is None
+    for a, b in zip(found.layers, expected.layers, strict=True):
+        assert a.t2 == pytest.approx(b.t2)
+    with pytest.raises(InputError, match="columns of one output"):
+        gradients(conv_net(), batches, task, quantities="classes")
+
+
+class Partial(nn.Module):
+    """A transposed convolution, a layer that the loss does not see, one that is not reached."""
+
+    def __init__(self):
+        super().__init__()
+        self.down, self.up = nn.Conv1d(2, 3, 3), nn.ConvTranspose1d(3, 2, 3)
+        self.aside, self.unused = nn.Linear(6, 2), nn.Linear(2, 2)
+        self.head = nn.Linear(2, 3)
+
+    def forward(self, x):
+        h = self.up(self.down(x))
+        self.aside(h)
+        return self.head(h.mean(2))
+
+
+def test_layers_are_left_out_with_reasons():
+    found = gradients(Partial(), (normal(5, 2, 6), labels(5, 3)), "cross_entropy")
+    frame = found.to_frame()
+    assert frame.loc["down", "status"] == frame.loc["head", "status"] == "ok"
+    reasons = frame.loc[["up", "aside", "unused"], "reason"]
+    assert "transposed" in reasons["up"]
+    assert "does not depend" in reasons["aside"]
+    assert "never reached" in reasons["unused"]
+    assert math.isnan(frame.loc["up", "t1"])
+    with pytest.raises(InputError, match="No gradient was measured"):
+        found["up"]
+
+
+def test_bad_input():
+    with pytest.raises(InputError, match="Unknown quantity 'alignement'"):
+        gradients(conv_net(), DATA, "cross_entropy", quantities="alignement")
+    with pytest.raises(InputError, match="class_layer=9"):
+        gradients(conv_net(), DATA, "cross_entropy", quantities="classes", class_layer=9)
+    with pytest.raises(InputError, match="labels run from"):
+        gradients(conv_net(), (DATA[0], DATA[1] + 3), "cross_entropy")
+    with pytest.raises(InputError, match="A loss is missing"):
+        gradients(conv_net(), DATA, None)
+    with pytest.raises(MeasurementError, match="Not one layer"):
+        gradients(nn.BatchNorm1d(3), (normal(4, 3), labels(4, 3)), "cross_entropy")
+
+
+SHOWN = ["depth", "outputs", "classes", "entries", "matrix", "terms", "summands", "means"]
+
+
+@pytest.mark.parametrize("show", SHOWN)
+def test_charts(show, tmp_path):
+    found = gradients(conv_net(), DATA, "cross_entropy", quantities=("alignment", "classes"))
+    report.save(found.chart(show=show), tmp_path / "chart.svg")
+    assert "<svg" in (tmp_path / "chart.svg").read_text()
+
+
+def test_charts_without_their_data():
+    found = gradients(conv_net(), (DATA[0], normal(10, 4)), "mse", quantities=())
+    rows = [r for data in found.chart().to_dict()["datasets"].values() for r in data]
+    assert [r["value"] for r in rows] == [layer.mean_abs for layer in found.layers]
+    for show, text in (
+        ("terms", "alignment"),
+        ("classes", "classes"),
+        ("outputs", "cross-entropy"),
+    ):
+        with pytest.raises(InputError, match=text):
+            found.chart(show=show)
+    with pytest.raises(InputError, match="Unknown chart"):
+        found.chart(show="entrys")
+
+
+def test_chart_of_depth_shows_the_four_columns():
+    found = gradients(conv_net(), DATA, "cross_entropy")
+    data = found.chart().to_dict()["datasets"].values()
+    rows = [r for part in data for r in part if "column" in r]
+    assert [r["value"] for r in rows] == [
+        getattr(layer, name) for layer in found.layers for name in ("t1", "t2", "t3", "t4")
+    ]
