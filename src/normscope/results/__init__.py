@@ -41,8 +41,6 @@ from normscope.results.teacher_student import (
 )
 
 __all__ = [
-    "MonitorLog",
-    "Reading",
     "SEVERITIES",
     "Activations",
     "BatchNormRegularization",
@@ -73,6 +71,7 @@ __all__ = [
     "LearningPath",
     "LearningRates",
     "LinearReduction",
+    "MonitorLog",
     "NormUse",
     "OrderProfile",
     "OutputGradients",
@@ -82,6 +81,7 @@ __all__ = [
     "Prediction",
     "PredictionSet",
     "ProductSpectrum",
+    "Reading",
     "Series",
     "SimulatedErrors",
     "SpectralBounds",

@@ -137,7 +137,7 @@ def test_evaluation_passes_do_not_count():
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     twin = network()
     twin.load_state_dict(model.state_dict())
-    expected = float(twin[:3](data[0]).mean())
+    expected = float(twin[:3](data[0]).detach().mean())
     with Monitor(model, every=1) as monitor:
         model.eval()
         model(1e3 * torch.randn(9, 4))

@@ -65,7 +65,7 @@ def order_parameters(
     Example:
         >>> net = nn.Sequential(nn.Linear(8, 64), nn.ReLU(), nn.Linear(64, 2))
         >>> profile = order_parameters(net, (torch.ones(4, 8), None))
-        >>> profile.names, profile.measured["qhat"][0]
+        >>> profile.names, float(profile.measured["qhat"][0])
         (('0', '2'), 1.0)
     """
     probe = _OrderProbe(checked_count(directions, "directions"), seed)
