@@ -15,6 +15,7 @@ from normscope.measure.risk import Risk
 # questions about operators, loaded when first asked
 _HOME = {
     "bn_regularization": "normscope.measure.regularization",
+    "conditioning": "normscope.measure.probes.conditioning",
     "decay_strengths": "normscope.measure.regularization",
     "frobenius_norm": "normscope.measure.spectral",
     "gradient_noise": "normscope.measure.probes.noise",

@@ -10,6 +10,7 @@ from normscope.errors import InputError
 from normscope.registry import Registry, near_match
 from normscope.report import (
     activations,
+    conditioning,
     gradients,
     landscape,
     monitor,
@@ -36,6 +37,7 @@ CHARTS.add("Spectrum", spectra.spectrum_chart)
 CHARTS.add("SpectralDensity", spectra.density_chart)
 CHARTS.add("GramSpectrum", spectra.gram_chart)
 CHARTS.add("Activations", activations.activation_chart)
+CHARTS.add("Conditioning", conditioning.conditioning_chart)
 CHARTS.add("Gradients", gradients.gradient_chart)
 CHARTS.add("GradientNoise", noise.noise_chart)
 CHARTS.add("Landscape", landscape.landscape_chart)
@@ -61,7 +63,7 @@ def chart(result: object, **options: Any) -> Any:
     Args:
         result: a ``Prediction``, ``PredictionSet``, ``PhaseDiagram``, ``Spectrum``,
             ``BatchNormRegularization``,
-            ``Activations``, ``Gradients``, ``GradientNoise``, ``Landscape``,
+            ``Activations``, ``Conditioning``, ``Gradients``, ``GradientNoise``, ``Landscape``,
             ``StabilityLimit``, ``LRRange``,
             ``GramSpectrum``, ``SpectralDensity``, ``DepthConditioning``,
             ``ProductSpectrum``, ``LearningPath``, ``LearningComparison``,

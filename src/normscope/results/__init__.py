@@ -2,7 +2,14 @@
 
 from normscope.results.activations import Activations, ChannelStatistics, Growth
 from normscope.results.comparison import Comparison
+from normscope.results.conditioning import (
+    Conditioning,
+    ConditioningCost,
+    CurvatureBlock,
+    LayerConditioning,
+)
 from normscope.results.density import SpectralDensity
+from normscope.results.eigenvalues import KroneckerSpectrum, MomentSpectrum, SignedSpectrum
 from normscope.results.estimate import Estimate
 from normscope.results.examination import Examination, Plan, Step
 from normscope.results.finding import SEVERITIES, Evidence, Finding
@@ -47,7 +54,10 @@ __all__ = [
     "ChannelStatistics",
     "ClassGradients",
     "Comparison",
+    "Conditioning",
+    "ConditioningCost",
     "Coverage",
+    "CurvatureBlock",
     "DepthConditioning",
     "ErrorCurve",
     "Estimate",
@@ -60,8 +70,10 @@ __all__ = [
     "GramSpectrum",
     "Growth",
     "Histograms",
+    "KroneckerSpectrum",
     "LRRange",
     "Landscape",
+    "LayerConditioning",
     "LayerGradients",
     "LayerRegularization",
     "LayerStatus",
@@ -71,6 +83,7 @@ __all__ = [
     "LearningPath",
     "LearningRates",
     "LinearReduction",
+    "MomentSpectrum",
     "MonitorLog",
     "NormUse",
     "OrderProfile",
@@ -83,6 +96,7 @@ __all__ = [
     "ProductSpectrum",
     "Reading",
     "Series",
+    "SignedSpectrum",
     "SimulatedErrors",
     "SpectralBounds",
     "SpectralDensity",
