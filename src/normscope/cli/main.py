@@ -26,6 +26,10 @@ COMMANDS.add(
     "phase-diagram",
     ("normscope.cli.phase_diagram", "order and chaos over a grid of variances"),
 )
+COMMANDS.add(
+    "regularization",
+    ("normscope.cli.regularization", "how strongly batch norm regularizes, by batch size"),
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -20,6 +20,7 @@ __all__ = ["BatchNormRegularization", "LayerRegularization"]
 
 Floats = NDArray[np.float64]
 FAR = 0.25  # share by which the paper's form may miss the complete one before it is said
+ADDING = 0.1  # share by which the sum of the layers may miss the whole before it is said
 ALL = "(all)"  # the row of all layers together
 
 
@@ -233,18 +234,13 @@ class BatchNormRegularization(Record):
 
     def _change(self) -> str:
         small, large = int(self.batch_sizes[0]), int(self.batch_sizes[-1])
-        low, high = self.together[0], self.together[-1]
+        low, high = float(self.together[0]), float(self.together[-1])
         errors = 2 * self.together_error
-        share = (
-            f", {abs(low) / self.population_loss:.1%} of the loss" if self.population_loss else ""
-        )
+        part = f" ({low / self.population_loss:.2g} of the loss)" if self.population_loss else ""
+        end = ": the larger batch regularizes less" if low > high > 0 else ""
         return (
             f"From batch size {small} to {large} the loss that batch noise adds goes from "
-            f"{low:.3g} +- {errors[0]:.1g}{share}, to {high:.3g} +- {errors[-1]:.1g}: the larger "
-            "batch regularizes less."
-            if low > high
-            else f"From batch size {small} to {large} the loss that batch noise adds goes from "
-            f"{low:.3g} +- {errors[0]:.1g} to {high:.3g} +- {errors[-1]:.1g}."
+            f"{low:.3g} +- {errors[0]:.1g}{part} to {high:.3g} +- {errors[-1]:.1g}{end}."
         )
 
     def _remedy(self) -> str:
@@ -275,8 +271,8 @@ class BatchNormRegularization(Record):
                     f"complete {complete:.2g}; multiply its decay by "
                     f"{float(complete / _nonzero(paper)):.2g} for the same total."
                 )
-        if len(self.layers) > 1:
-            total = sum(layer.measured[0] for layer in self.layers)
+        total = float(sum(layer.measured[0] for layer in self.layers))
+        if abs(self.together[0] - total) > max(ADDING * abs(total), 2 * self.together_error[0]):
             found.append(
                 f"Layers do not add: together {self.together[0]:.3g}, their sum {total:.3g} at "
                 f"batch size {self.batch_sizes[0]}."

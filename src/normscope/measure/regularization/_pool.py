@@ -20,6 +20,7 @@ from normscope.seeds import numpy_generator
 
 __all__ = ["pool_of"]
 
+NO_TARGETS = "The loss gap needs targets, and the data have none. Pass pairs (inputs, targets)."
 LEAST = 4  # samples: fewer have no fourth moment worth the name
 
 
@@ -68,6 +69,8 @@ def _drawn(pool: Batch, limit: int | None, seed: int) -> Batch:
 def _joined(loader: Iterable[Any], limit: int | None) -> Batch:
     with random_state(torch.device("cpu")):  # loaders draw from the global generators
         parts = materialized(_up_to(loader, limit), split=True)
+    if any(part.targets is None for part in parts):
+        raise InputError(NO_TARGETS)
     trees = [(part.inputs, part.targets) for part in parts]
     leaves = [pytree.tree_leaves(tree) for tree in trees]
     spec = pytree.tree_structure(trees[0])
@@ -109,9 +112,7 @@ def _mapped(pool: Batch, change: Callable[[Tensor], Tensor], size: int) -> Batch
 
 def _check(pool: Batch) -> None:
     if pool.targets is None:
-        raise InputError(
-            "The loss gap needs targets, and the data have none. Pass pairs (inputs, targets)."
-        )
+        raise InputError(NO_TARGETS)
     rows = {len(t) for t in pytree.tree_leaves(pool.targets) if isinstance(t, Tensor) and t.ndim}
     if rows != {pool.size}:
         raise InputError(

@@ -92,7 +92,7 @@ def bn_regularization(
         >>> net = network("mlp:64-16-10")
         >>> found = bn_regularization(net, "digits", "cross_entropy", batch_size=[16, 64],
         ...                           num_batches=20, max_samples=200)
-        >>> list(found.batch_sizes), [layer.layer for layer in found.layers]
+        >>> found.batch_sizes.tolist(), [layer.layer for layer in found.layers]
         ([16, 64], ['norm1'])
     """
     if not isinstance(model, nn.Module):

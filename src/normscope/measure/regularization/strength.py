@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -122,7 +122,7 @@ def check_curvature(curvature: str) -> None:
 
 def checked_batch_sizes(batch_size: int | Sequence[int], samples: int) -> tuple[int, ...]:
     """Batch sizes from 2 to the number of samples, smallest first."""
-    given = [batch_size] if isinstance(batch_size, int | np.integer) else list(batch_size)
+    given = list(batch_size) if isinstance(batch_size, Iterable) else [batch_size]
     if not given:
         raise InputError("batch_size is empty: name at least one batch size.")
     sizes = sorted({checked_count(size, "batch_size") for size in given})
