@@ -333,3 +333,10 @@ def test_patches_of_what_has_none_are_left_out():
     found = conditioning(model, (D["image"], D["image_labels"]), "cross_entropy", patches=True)
     assert "one group" in found.coverage.left_out[0].reason
     assert [layer.name for layer in found] == ["2"]
+
+
+def test_chart_by_the_result_itself(found):
+    drawn = found.chart(of="gradients", title="Mine")
+    assert drawn.to_dict()["title"]["text"] == "Mine"
+    with pytest.raises(InputError, match="no option 'colour'"):
+        found.chart(colour="red")
