@@ -435,7 +435,7 @@ def test_numbers_of_ones_own():
         loss = model(torch.randn(8, 4)).square().mean()
         loss.backward()
         monitor.log(loss=loss, lr=0.1)
-        losses.append(float(loss))
+        losses.append(float(loss.detach()))
         optimizer.step()
     monitor.close()
     log = monitor.result()
@@ -557,3 +557,21 @@ def test_wrong_arguments_are_refused_and_leave_nothing(options, message):
 def test_models_that_cannot_be_watched(model, message):
     with pytest.raises(InputError, match=message):
         Monitor(model)
+
+
+def test_last_layer_view_of_a_norm_before_the_last_layer():
+    """Huang: behind a fresh batch norm the trace is the width, so that lambda_max is at most it."""
+    torch.set_default_dtype(torch.float32)
+    found = []
+    for last in ([], [nn.BatchNorm1d(32)]):
+        torch.manual_seed(0)
+        body = [nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 32), nn.ReLU()]
+        model = nn.Sequential(*body, *last, nn.Linear(32, 10))
+        with Monitor(model, every=4, probes="last_layer") as monitor:
+            ns.fit(model, "digits", "cross_entropy", lr=0.5, steps=20)
+        found.append(monitor.result().of("last_input_lambda_max"))
+    plain, normed = found
+    assert plain.layer == "5"
+    assert normed.layer == "6"
+    assert normed.values[0] <= 32
+    assert plain.values.max() / plain.values.min() > normed.values.max() / normed.values.min()
