@@ -3,6 +3,7 @@
 from normscope.train._plan import Refresher, Stateful
 from normscope.train.checkpoint import Checkpoint
 from normscope.train.divergence import Divergence
+from normscope.train.diverging import DivergingUpdate, diverging_update
 from normscope.train.evaluate import Evaluation, evaluate
 from normscope.train.gamma_decay import (
     AdaptiveGammaDecay,
@@ -34,6 +35,7 @@ __all__ = [
     "Checkpoint",
     "Constant",
     "Divergence",
+    "DivergingUpdate",
     "EpochDecay",
     "Evaluation",
     "Event",
@@ -52,6 +54,7 @@ __all__ = [
     "WarmStart",
     "When",
     "adaptive_gamma_decay",
+    "diverging_update",
     "evaluate",
     "fit",
     "gamma_decay",

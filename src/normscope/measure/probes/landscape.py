@@ -161,7 +161,7 @@ class _Compass:
         terrain = self._terrain
         if self._end is not None:
             end = given_tensors(terrain.model, terrain.parameters, self._end, terrain.start, "end")
-            return difference(terrain.start, end), "towards the end state"
+            return difference(terrain.start, end), "the way to the end state"
         if isinstance(kind, Mapping):
             zeros = [torch.zeros_like(value) for value in terrain.start]
             given = given_tensors(terrain.model, terrain.parameters, kind, zeros, "direction")

@@ -61,7 +61,7 @@ def test_the_way_from_one_state_to_another():
         for index, model in ((0, before), (-1, after)):
             expected = float(nn.functional.cross_entropy(model(X), Y))
             assert found.loss[index] == pytest.approx(expected, rel=1e-12)
-    assert found.directions == ("towards the end state",)
+    assert found.directions == ("the way to the end state",)
 
 
 def test_buffers_of_a_state_are_passed_over_and_parts_will_do():
