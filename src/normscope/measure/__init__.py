@@ -14,11 +14,13 @@ from normscope.measure.risk import Risk
 
 # questions about operators, loaded when first asked
 _HOME = {
+    "activations": "normscope.measure.probes.activations",
     "bn_regularization": "normscope.measure.regularization",
     "conditioning": "normscope.measure.probes.conditioning",
     "decay_strengths": "normscope.measure.regularization",
     "frobenius_norm": "normscope.measure.spectral",
     "gradient_noise": "normscope.measure.probes.noise",
+    "gradients": "normscope.measure.probes.gradients",
     "gram_matrix": "normscope.measure.gram",
     "gram_spectrum": "normscope.measure.gram",
     "landscape": "normscope.measure.probes.landscape",
