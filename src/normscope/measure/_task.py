@@ -7,11 +7,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from normscope.errors import InputError
+from normscope.measure._batches import call_arguments
+from normscope.measure._likelihoods import SquaredLoss
 from normscope.measure._loss import Loss, LossItself
 from normscope.measure._losses import as_loss
+from normscope.measure._stream import Stream, as_stream
 
 __all__ = ["Task", "as_task"]
 
@@ -35,6 +39,18 @@ class Task:
     def has_outputs(self) -> bool:
         """Whether a batch is (inputs, targets), and the outputs are known."""
         return self.run is None
+
+    def call(self, model: nn.Module, inputs: Any) -> Any:
+        """The outputs of the model, or what ``loss_fn`` returns."""
+        if self.run is not None:
+            return self.run(model, inputs)
+        args, kwargs = call_arguments(model, inputs)
+        return model(*args, **kwargs)
+
+    def stream(self, data: Any, *, dtype: torch.dtype, seed: int) -> Stream:
+        """The batches of ``data`` in the form that this task takes."""
+        one_hot = isinstance(self.loss, SquaredLoss)
+        return as_stream(data, split=self.has_outputs, one_hot=one_hot, dtype=dtype, seed=seed)
 
 
 def as_task(loss: Any) -> Task:

@@ -11,12 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from normscope.errors import InputError, MeasurementError, NormscopeError
-from normscope.measure._batches import Batch, call_arguments
+from normscope.measure._batches import Batch
 from normscope.measure._functional import ModelFunction
-from normscope.measure._likelihoods import SquaredLoss
 from normscope.measure._proof import loss_and_gradient
 from normscope.measure._statistics import STATISTICS
-from normscope.measure._stream import as_stream
 from normscope.measure._task import Task
 from normscope.measure.probes._coverage import coverage_of
 from normscope.measure.probes._landscape_directions import State, given_tensors
@@ -103,13 +101,7 @@ class Terrain:
             own = self._function.values
             self._function.values = given_tensors(model, self.parameters, start, own, "start")
         self.start = self._function.values
-        stream = as_stream(
-            data,
-            split=task.has_outputs,
-            one_hot=isinstance(task.loss, SquaredLoss),
-            dtype=self.parameters.dtype,
-            seed=seed,
-        )
+        stream = task.stream(data, dtype=self.parameters.dtype, seed=seed)
         with contextlib.closing(stream.batches(self._function.device)) as batches:
             held = list(batches)
         if task.has_outputs and any(batch.targets is None for batch in held):
@@ -139,10 +131,7 @@ class Terrain:
     def _call(self, model: nn.Module, inputs: Any) -> Any:
         if self._capture is not None:
             self._capture.begin_pass()
-        if self._task.run is not None:
-            return self._task.run(model, inputs)
-        args, kwargs = call_arguments(model, inputs)
-        return model(*args, **kwargs)
+        return self._task.call(model, inputs)
 
     def visit(self, values: Sequence[Tensor]) -> Visit:
         """Loss and moments at other values of the parameters."""

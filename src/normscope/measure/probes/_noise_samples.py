@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from normscope.errors import InputError, MeasurementError
-from normscope.measure._batches import Batch, call_arguments
+from normscope.measure._batches import Batch
 from normscope.measure._functional import ModelFunction
 from normscope.measure._proof import loss_and_gradient
 from normscope.measure._statistics import coupling_layers
@@ -72,10 +72,7 @@ class Gradients:
             _drop_nothing(model)
         if self._taps is not None:
             attach_taps(model, set(self._layers.parameters.names), self._size, self._taps)
-        if self._task.run is not None:
-            return self._task.run(model, inputs)
-        args, kwargs = call_arguments(model, inputs)
-        return model(*args, **kwargs)
+        return self._task.call(model, inputs)
 
     # ---- one batch as a whole
 

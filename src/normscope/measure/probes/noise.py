@@ -14,11 +14,9 @@ from torch import nn
 
 from normscope.errors import InputError, NormscopeError
 from normscope.measure._batches import Batch
-from normscope.measure._likelihoods import SquaredLoss
 from normscope.measure._session import original_module
 from normscope.measure._statistics import check_statistics
-from normscope.measure._stream import Stream, as_stream
-from normscope.measure._task import Task, as_task
+from normscope.measure._task import as_task
 from normscope.measure.probes._noise_batches import Pool
 from normscope.measure.probes._noise_groups import GROUPS, GroupSums, NoiseEstimate
 from normscope.measure.probes._noise_layers import ParameterLayers, parameter_layers
@@ -101,7 +99,7 @@ def gradient_noise(
     sizes = _checked_sizes(batch_sizes)
     if not isinstance(draws, int) or draws < 4:
         raise InputError(f"draws must be 4 or more, to have a standard error. Got {draws!r}.")
-    stream = _stream(model, data, task, checked_seed(seed))
+    stream = task.stream(data, dtype=every_parameter(model).dtype, seed=checked_seed(seed))
     with contextlib.closing(stream.batches(next(model.parameters()).device)) as batches:
         first = next(batches)
         found = _layers(model, first, loss, statistics=statistics, layers=layers, seed=seed)
@@ -111,16 +109,6 @@ def gradient_noise(
         if gradients.coupling:
             return _measured(gradients, Pool(rest), found, sizes, draws, seed)
         return _exact(gradients, rest, stream.total, found, sizes, seed)
-
-
-def _stream(model: nn.Module, data: Any, task: Task, seed: int) -> Stream:
-    return as_stream(
-        data,
-        split=task.has_outputs,
-        one_hot=isinstance(task.loss, SquaredLoss),
-        dtype=every_parameter(model).dtype,
-        seed=seed,
-    )
 
 
 def _layers(
