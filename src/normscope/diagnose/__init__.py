@@ -1,0 +1,7 @@
+"""From measurements to advice: `examine`, `what_if`, `suggest_lr`."""
+
+from normscope.diagnose import measurements as _measurements  # noqa: F401 - fills the registry
+from normscope.diagnose.examine import examine, plan_examination
+from normscope.diagnose.findings import findings_of
+
+__all__ = ["examine", "findings_of", "plan_examination"]

@@ -1,0 +1,107 @@
+"""What theory says of the subject, beside the measurement of the same matrix."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from normscope.diagnose.subject import Subject
+from normscope.errors import TheoryError
+from normscope.measure import fisher
+from normscope.measure._likelihoods import CrossEntropy, SquaredLoss
+from normscope.measure.risk import Risk
+from normscope.measure.spectral import top_eigenvalues
+from normscope.nn import describe
+from normscope.results import Comparison, PredictionSet
+from normscope.theory import predict
+
+__all__ = ["compared", "loss_scale", "plain_risk", "predictions"]
+
+TOLERANCE = 0.02
+
+
+def predictions(subject: Subject) -> PredictionSet:
+    """The theory's numbers for the network as it is and, if it has norms, without them."""
+    inputs = subject.batches[0][0]
+    description = describe(subject.model, inputs)
+    if description.spec is None:
+        raise TheoryError(f"The theory does not cover this network: {description.reason}")
+    specs = [description.spec]
+    if any(layer.norm is not None for layer in description.spec.layers):
+        plain = tuple(replace(layer, norm=None) for layer in description.spec.layers)
+        specs.append(replace(description.spec, layers=plain))
+    found = predict(specs, samples=subject.samples, seed=subject.seed)
+    assert isinstance(found, PredictionSet)
+    return found
+
+
+def plain_risk(subject: Subject) -> Risk:
+    """The risk whose Fisher matrix is J^T J / T over the weights, the matrix of the theory."""
+    return Risk.from_batches(
+        subject.model,
+        [(inputs, None) for inputs, _ in subject.batches[:1]],
+        loss="mse",
+        statistics="batch",
+        parameters="weights",
+        seed=subject.seed,
+    )
+
+
+def compared(subject: Subject, results: dict[str, Any]) -> Comparison:
+    """lambda_max of J^T J / T over the weights, predicted and measured.
+
+    For cross-entropy the theory's value is scaled by the largest eigenvalue of
+    mean(diag p - p p^T): an approximation, because the outputs' curvature varies with the sample.
+    """
+    if "prediction" not in results:
+        raise TheoryError("There is no prediction to compare with.")
+    prediction = results["prediction"][0]
+    if prediction.lambda_max is None:
+        raise TheoryError(f"There is no predicted lambda_max: {prediction.reason}")
+    predicted = prediction.lambda_max_split or prediction.lambda_max
+    measured = top_eigenvalues(fisher(plain_risk(subject)), tol=TOLERANCE, seed=subject.seed)
+    scale, own = _loss_matrix(subject, measured.largest)
+    return Comparison(
+        predicted=predicted,
+        measured=measured.largest,
+        bound=float(measured.bounds[0]),
+        loss_scale=scale,
+        loss_predicted=scale * predicted,
+        loss_measured=own,
+        flags=prediction.flags,
+        convention=measured.convention,
+    )
+
+
+def _loss_matrix(subject: Subject, plain: float) -> tuple[float, float]:
+    """The scale of the loss's Fisher matrix against J^T J / T, and its own lambda_max."""
+    scale = loss_scale(subject)
+    loss = subject.task.loss
+    if isinstance(loss, SquaredLoss) and loss.is_half_mean:
+        return scale, plain
+    own = top_eigenvalues(
+        fisher(subject.risk(parameters="weights")), tol=TOLERANCE, seed=subject.seed
+    )
+    return scale, own.largest
+
+
+def loss_scale(subject: Subject) -> float:
+    """Curvature of the loss in the outputs, by which J^T J / T is scaled; NaN if not known.
+
+    1 for the squared loss of the papers; for cross-entropy the largest eigenvalue of
+    mean(diag p - p p^T), an approximation.
+    """
+    loss = subject.task.loss
+    if isinstance(loss, SquaredLoss) and loss.is_half_mean:
+        return 1.0
+    if not isinstance(loss, CrossEntropy):
+        return float("nan")
+    risk = subject.risk()
+    function = risk.function()
+    with function.open(), torch.no_grad():
+        outputs = function(function.values, risk.batches[0])
+    p = torch.softmax(outputs.double().reshape(-1, outputs.shape[-1]), dim=1)
+    mean = torch.diag(p.mean(0)) - p.T @ p / len(p)
+    return float(torch.linalg.eigvalsh(mean)[-1])

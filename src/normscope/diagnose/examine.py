@@ -1,0 +1,133 @@
+"""`examine`: measure, predict, compare, and say what to do."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from normscope._version import __version__
+from normscope.diagnose.findings import findings_of, headline
+from normscope.diagnose.planning import plan_of, timed_gradient
+from normscope.diagnose.running import carried_out
+from normscope.diagnose.steps import steps_of
+from normscope.diagnose.subject import as_subject
+from normscope.errors import InputError
+from normscope.results import Examination, Plan
+
+__all__ = ["examine", "plan_examination"]
+
+KEPT = {"fast": 1, "standard": 4, "full": 8}  # batches that are kept and looked at
+
+
+def examine(
+    model: nn.Module,
+    data: Any,
+    loss: Any = "cross_entropy",
+    *,
+    optimizer: Any = None,
+    lr: float | None = None,
+    momentum: float | None = None,
+    preset: str = "fast",
+    max_seconds: float | None = None,
+    device: torch.device | str | None = None,
+    seed: int = 0,
+) -> Examination:
+    """Say how sharp a network is, which learning rate it bears, and what its norms do to it.
+
+    The model is left as it was, bit by bit. What cannot be measured is named with the reason; an
+    interruption (Ctrl-C) gives what is known by then, with ``partial`` set.
+
+    Args:
+        model: any module.
+        data: a loader, a pair (inputs, targets), a data set or the name of one. The first batch
+            stands for a training step; presets above fast look at several.
+        loss: ``"cross_entropy"``, ``"mse"``, a torch loss, or ``loss_fn(model, batch)``.
+        optimizer: a name (``"sgd"``), or your torch optimizer, whose learning rate and momentum
+            are read.
+        lr: the learning rate you train with, or mean to.
+        momentum: of sgd.
+        preset: ``"fast"``: sharpness, signals, alignment of gradients. ``"standard"`` adds
+            conditioning, spectral density, regularization by batch norm, and what the theory
+            predicts. ``"full"`` adds the stability limit by bisection and what-ifs.
+        max_seconds: measurements that would not fit are left out, and said to be.
+        device: measure there, on a copy.
+        seed: of everything random.
+
+    Returns:
+        Findings, gravest first, with all measurements behind them.
+
+    Example:
+        >>> import normscope as ns
+        >>> net = ns.network("mlp:64-32-32-10")
+        >>> found = examine(net, "digits")
+        >>> found["sharpness"].largest > 0
+        True
+    """
+    began = time.monotonic()
+    measurements = steps_of(preset)
+    subject = as_subject(
+        model,
+        data,
+        loss,
+        optimizer=optimizer,
+        lr=lr,
+        momentum=momentum,
+        device=device,
+        batches=KEPT[preset],
+        seed=seed,
+    )
+    deadline = began + _checked_seconds(max_seconds)
+    plan = plan_of(subject, measurements, timed_gradient(subject))
+    done = carried_out(subject, measurements, plan, deadline)
+    results = done.results
+    config = {
+        "loss": subject.task.loss.description,
+        "optimizer": subject.optimizer if isinstance(subject.optimizer, str) else "your own",
+        "lr": subject.lr,
+        "momentum": subject.momentum,
+        "preset": preset,
+        "max_seconds": max_seconds,
+        "batch": subject.samples,
+        "seed": seed,
+    }
+    return Examination(
+        model=plan.model,
+        numbers=headline(results, config),
+        findings=findings_of(results, config),
+        measurements=results,
+        plan=replace(plan, steps=tuple(done.steps)),
+        config=config,
+        seconds=time.monotonic() - began,
+        partial=done.partial,
+        version=__version__,
+        notes=tuple(done.notes),
+    )
+
+
+def plan_examination(
+    model: nn.Module,
+    data: Any,
+    loss: Any = "cross_entropy",
+    *,
+    preset: str = "fast",
+    device: torch.device | str | None = None,
+    seed: int = 0,
+) -> Plan:
+    """What ``examine`` could measure, what not and why, and about how long it would take.
+
+    Takes one gradient of the loss and one look at the layers.
+    """
+    subject = as_subject(model, data, loss, device=device, seed=seed)
+    return plan_of(subject, steps_of(preset), timed_gradient(subject))
+
+
+def _checked_seconds(max_seconds: float | None) -> float:
+    if max_seconds is None:
+        return float("inf")
+    if isinstance(max_seconds, bool) or not max_seconds > 0:
+        raise InputError(f"max_seconds must be a number above 0. Got {max_seconds!r}.")
+    return float(max_seconds)

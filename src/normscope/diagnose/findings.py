@@ -1,0 +1,58 @@
+"""From measurements to findings: every rule that can judge, gravest first."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from normscope.diagnose.rules import RULES, Case
+from normscope.results import Evidence, Finding
+
+__all__ = ["findings_of", "headline"]
+
+
+def findings_of(results: dict[str, Any], config: dict[str, Any]) -> tuple[Finding, ...]:
+    """All findings that ``results`` allow; a function of what an examination stores."""
+    case = Case(results, config)
+    found: list[Finding] = []
+    for name in RULES:
+        rule = RULES[name]
+        if all(need in case for need in rule.needs):
+            found += [
+                replace(f, rule=name, reference=f.reference or rule.reference)
+                for f in rule.judge(case)
+            ]
+    return tuple(sorted(found, key=lambda f: -f.rank))
+
+
+def headline(results: dict[str, Any], config: dict[str, Any]) -> tuple[Evidence, ...]:
+    """The few numbers that one would want to see first."""
+    numbers = []
+    if "sharpness" in results:
+        spectrum = results["sharpness"]
+        top, bound = spectrum.largest, float(spectrum.bounds[0])
+        numbers.append(
+            Evidence("lambda_max of the loss", top, None, top - bound, top + bound, "sharpness")
+        )
+        if top > 0:
+            rate = 2 * (1 + float(config.get("momentum") or 0.0))
+            numbers.append(
+                Evidence(
+                    "local threshold of the learning rate",
+                    rate / top,
+                    None,
+                    rate / (top + bound),
+                    rate / max(top - bound, 1e-300),
+                    "sharpness",
+                )
+            )
+    if "stability" in results:
+        bound = results["stability"].diverges
+        numbers.append(Evidence("diverges at", bound.lr, None, bound.low, bound.high, "stability"))
+        bound = results["stability"].does_not_learn
+        numbers.append(
+            Evidence("learns no more at", bound.lr, None, bound.low, bound.high, "stability")
+        )
+    if "gradients" in results:
+        numbers.append(Evidence("loss", results["gradients"].loss, source="gradients"))
+    return tuple(numbers)

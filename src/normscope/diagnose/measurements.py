@@ -1,0 +1,163 @@
+"""The measurements of an examination, each on the subject at hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from normscope.diagnose.comparison import compared, plain_risk, predictions
+from normscope.diagnose.steps import Results, step
+from normscope.diagnose.subject import Subject
+from normscope.measure import fisher, hessian
+from normscope.measure.outliers import leading_directions
+from normscope.measure.probes.conditioning import conditioning
+from normscope.measure.probes.layout import norm_layout
+from normscope.measure.probes.signals import signals
+from normscope.measure.regularization import bn_regularization
+from normscope.measure.spectral import spectral_density, top_eigenvalues
+from normscope.train.stability import max_stable_lr
+
+__all__ = ["sharpness"]
+
+TOLERANCE = 0.05  # of lambda_max: advice does not hang on its second digit
+
+
+def _needs_outputs(subject: Subject) -> str | None:
+    if subject.task.has_outputs:
+        return None
+    return "the loss is loss_fn(model, batch), which hides the outputs that this needs"
+
+
+def _needs_batch_norm(subject: Subject) -> str | None:
+    if not subject.batch_norms:
+        return "the network has no batch norm"
+    return _needs_outputs(subject)
+
+
+@step("layout", "Where is it normalized, and are the norms in use?", preset="fast", gradients=0.5)
+def _layout(subject: Subject, results: Results) -> Any:
+    loss = None if subject.task.has_outputs else subject.loss
+    return norm_layout(subject.model, subject.batches[:1], loss, seed=subject.seed)
+
+
+@step(
+    "sharpness",
+    "How sharp is the loss in its sharpest direction (Gauss-Newton matrix of the loss)?",
+    preset="fast",
+    gradients=9,
+)
+def sharpness(subject: Subject, results: Results) -> Any:
+    """lambda_max of the Gauss-Newton matrix; of the Hessian if the loss hides the outputs."""
+    risk = subject.risk()
+    operator = fisher(risk) if risk.has_outputs else hessian(risk)
+    return top_eigenvalues(operator, tol=TOLERANCE, seed=subject.seed)
+
+
+@step(
+    "signals",
+    "How do activations and gradients change with depth, and do they depend on the input?",
+    preset="fast",
+    gradients=6,
+)
+def _signals(subject: Subject, results: Results) -> Any:
+    found = signals(
+        subject.model, subject.batches, subject.loss, seed=subject.seed, quantities=("alignment",)
+    )
+    return {"activations": found.activations, "gradients": found.gradients}
+
+
+@step("hessian", "How sharp is the loss itself (Hessian)?", preset="standard", gradients=40)
+def _hessian(subject: Subject, results: Results) -> Any:
+    return top_eigenvalues(hessian(subject.risk()), tol=TOLERANCE, seed=subject.seed)
+
+
+@step(
+    "outliers",
+    "How much of the sharpness is the mean gradient (pathological sharpness)?",
+    preset="standard",
+    gradients=30,
+    obstacle=_needs_outputs,
+)
+def _outliers(subject: Subject, results: Results) -> Any:
+    return leading_directions(plain_risk(subject), k=1, tol=TOLERANCE, seed=subject.seed)
+
+
+@step("conditioning", "How well conditioned is each layer?", preset="standard", gradients=5)
+def _conditioning(subject: Subject, results: Results) -> Any:
+    return conditioning(subject.model, subject.batches[:1], subject.loss, seed=subject.seed)
+
+
+@step(
+    "density",
+    "How are all eigenvalues spread?",
+    preset="standard",
+    gradients=50,
+    obstacle=_needs_outputs,
+)
+def _density(subject: Subject, results: Results) -> Any:
+    return spectral_density(fisher(subject.risk()), num_vectors=2, steps=16, seed=subject.seed)
+
+
+@step(
+    "regularization",
+    "How strongly does batch norm regularize at this batch size?",
+    preset="standard",
+    gradients=40,
+    obstacle=_needs_batch_norm,
+)
+def _regularization(subject: Subject, results: Results) -> Any:
+    names = list(subject.batch_norms)
+    chosen = sorted({0, len(names) // 2, len(names) - 1})
+    size = subject.samples
+    sizes = sorted({max(size // 8, 2), max(size // 2, 2)})
+    return bn_regularization(
+        subject.model,
+        subject.batches,
+        subject.loss,
+        batch_size=sizes,
+        layers=[names[i] for i in chosen],
+        num_batches=16,
+        max_samples=2 * size,
+        seed=subject.seed,
+    )
+
+
+@step(
+    "prediction",
+    "What does mean-field theory say, with and without the norms?",
+    preset="standard",
+    gradients=0.5,
+    obstacle=_needs_outputs,
+)
+def _prediction(subject: Subject, results: Results) -> Any:
+    return predictions(subject)
+
+
+@step(
+    "comparison",
+    "Do prediction and measurement agree?",
+    preset="standard",
+    gradients=20,
+    obstacle=_needs_outputs,
+)
+def _comparison(subject: Subject, results: Results) -> Any:
+    return compared(subject, results)
+
+
+@step(
+    "stability",
+    "Which learning rate makes training diverge, and which no longer learns?",
+    preset="full",
+    gradients=1500,
+)
+def _stability(subject: Subject, results: Results) -> Any:
+    run = subject.task.run
+    return max_stable_lr(
+        subject.model,
+        subject.batches,
+        None if run else subject.loss,
+        loss_fn=run,
+        optimizer=subject.optimizer,
+        momentum=subject.momentum,
+        seeds=[subject.seed],
+        tol=0.1,
+    )

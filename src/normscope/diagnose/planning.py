@@ -1,0 +1,79 @@
+"""Before an examination: what can be measured, how long it takes, and how much memory."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from torch import nn
+
+from normscope.diagnose.steps import Measurement
+from normscope.diagnose.subject import Subject
+from normscope.errors import MeasurementError, NormscopeError
+from normscope.measure._plan import PASSING_TWICE, forward_bytes
+from normscope.measure.probes.probe import Probe
+from normscope.measure.probes.run import run_probes
+from normscope.measure.probes.sites import WEIGHTED
+from normscope.results import Plan, Step
+
+__all__ = ["plan_of", "timed_gradient"]
+
+
+def timed_gradient(subject: Subject) -> float:
+    """Seconds that one gradient of the loss takes on the first batch; refuses what has none."""
+    risk = subject.risk()  # runs a few samples, and warms up
+    began = time.perf_counter()
+    risk.gradient()
+    return time.perf_counter() - began
+
+
+def plan_of(subject: Subject, measurements: list[Measurement], seconds: float) -> Plan:
+    """The plan, given the seconds of one gradient."""
+    steps = []
+    for m in measurements:
+        obstacle = m.obstacle(subject)
+        steps.append(
+            Step(
+                m.name,
+                m.question,
+                status="planned" if obstacle is None else "skipped",
+                reason=obstacle or "",
+                estimate=0.0 if obstacle else m.gradients * seconds,
+            )
+        )
+    samples = subject.samples
+    return Plan(
+        steps=tuple(steps),
+        seconds=sum(s.estimate for s in steps),
+        bytes=_bytes(subject),
+        model=_in_words(subject.model),
+        data=f"{samples} samples a batch, {len(subject.batches)} batch"
+        + ("es" if len(subject.batches) > 1 else ""),
+        coverage=_coverage(subject),
+    )
+
+
+def _bytes(subject: Subject) -> int:
+    risk = subject.risk()
+    saved = forward_bytes(risk.function(), risk.batches[0])
+    parameters = sum(p.numel() * p.element_size() for p in subject.model.parameters())
+    return int(PASSING_TWICE * saved + 10 * parameters)
+
+
+def _coverage(subject: Subject) -> float:
+    class Looking(Probe):
+        watches = (*WEIGHTED, "norm")
+
+    try:
+        loss: Any = None if subject.task.has_outputs else subject.loss
+        passes = run_probes(subject.model, subject.batches[:1], loss, [Looking()])
+    except MeasurementError:
+        return 0.0
+    except NormscopeError:
+        raise
+    return passes.coverage[0].parameters
+
+
+def _in_words(model: nn.Module) -> str:
+    count = sum(p.numel() for p in model.parameters())
+    return f"{type(model).__name__} with {count:,} parameters"

@@ -1,0 +1,98 @@
+"""What a rule is: from stored measurements to a finding, or to nothing if it cannot judge."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from normscope.refs import Reference
+from normscope.registry import Registry
+from normscope.results import Evidence, Finding
+
+__all__ = ["RULES", "Case", "Rule", "rule"]
+
+
+@dataclass(frozen=True)
+class Case:
+    """What a rule may look at: results by name, and the settings of the examination.
+
+    Both are stored in an examination, so that every finding can be found again from it.
+    """
+
+    results: dict[str, Any]
+    config: dict[str, Any]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.results
+
+    def __getitem__(self, name: str) -> Any:
+        return self.results[name]
+
+    @property
+    def lr(self) -> float | None:
+        """The learning rate asked about."""
+        return self.config.get("lr")
+
+    @property
+    def momentum(self) -> float:
+        """Of sgd."""
+        return float(self.config.get("momentum") or 0.0)
+
+    @property
+    def samples(self) -> int:
+        """In a batch."""
+        return int(self.config.get("batch") or 0)
+
+
+Judge = Callable[[Case], Iterable[Finding]]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One rule.
+
+    Attributes:
+        name: as findings carry it.
+        needs: results without which it cannot judge.
+        judge: gives findings; severity ``"ok"`` where nothing is wrong.
+        reference: paper and equation.
+    """
+
+    name: str
+    needs: tuple[str, ...]
+    judge: Judge
+    reference: str
+
+
+RULES: Registry[Rule] = Registry("rule")
+
+
+def rule(name: str, *needs: str, source: Reference, where: str) -> Callable[[Judge], Judge]:
+    """Decorator that adds a rule.
+
+    Args:
+        name: of the rule.
+        needs: results it looks at.
+        source: the paper behind it.
+        where: equation, theorem, table or section.
+    """
+
+    def add(judge: Judge) -> Judge:
+        RULES.add(name, Rule(name, needs, judge, f"{source}, {where}"))
+        return judge
+
+    return add
+
+
+def evidence(
+    quantity: str,
+    value: float,
+    threshold: float | None = None,
+    *,
+    source: str,
+    low: float = float("nan"),
+    high: float = float("nan"),
+) -> Evidence:
+    """Evidence as rules write it."""
+    return Evidence(quantity, float(value), threshold, float(low), float(high), source)

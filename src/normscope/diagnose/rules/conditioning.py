@@ -1,0 +1,119 @@
+"""Rules about conditioning."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from normscope.diagnose.rules.base import Case, evidence, rule
+from normscope.refs import HUANG2020, WEI2019
+from normscope.results import Finding
+
+P = 0.5
+ILL = 2e4  # kappa_50 of a layer's factored Fisher matrix; networks with batch norm stay below 8e3
+LARGE = 10.0  # lambda_max of the last layer's input moments, per feature; normalized: below 2
+EXPLODES = 3.0  # decades of squared gradient over the depth
+
+
+@rule("ill-conditioned-layer", "conditioning", source=HUANG2020, where="Figs. I-VII")
+def ill_conditioned(case: Case) -> Iterator[Finding]:
+    """kappa_50 of the layers' factored Fisher matrices."""
+    found = case["conditioning"]
+    # The inputs of the first layer are the data's own, the last layer is singular under softmax.
+    layers = found.layers[1:-1] or found.layers
+    kappas = np.array([layer.fisher.kappa(P) for layer in layers])
+    worst = int(np.argmax(kappas))
+    value = float(kappas[worst])
+    shown = (
+        evidence("largest kappa_50% of a hidden layer", value, ILL,
+                 low=float(kappas.min()), high=value, source="conditioning"),
+    )  # fmt: skip
+    if value < ILL:
+        yield Finding(
+            "", "ok", "Hidden layers are well conditioned", shown,
+            "The weights of a layer learn at comparable speeds.",
+        )  # fmt: skip
+        return
+    count = int((kappas >= ILL).sum())
+    yield Finding(
+        "",
+        "warning",
+        f"{count} of {len(layers)} hidden layers are ill-conditioned",
+        shown,
+        "Half of the directions of a layer differ that much in curvature: what suits the "
+        "sharpest leaves the others standing. Dead units and correlated inputs are the usual "
+        "causes." + ("" if math.isfinite(value) else " Some directions get no gradient at all."),
+        "Normalize the inputs of these layers.",
+        layer=layers[worst].name,
+    )
+
+
+@rule("last-layer-input", "conditioning", source=HUANG2020, where="Sec. on the last layer, Fig. XV")
+def last_input(case: Case) -> Iterator[Finding]:
+    """The input of the last layer: how much of its power lies in one direction."""
+    last = case["conditioning"].layers[-1]
+    size = len(last.inputs.values)
+    value = last.inputs.largest / size
+    shown = (
+        evidence("lambda_max of the last layer's input moments, per feature", value, LARGE,
+                 source="conditioning"),
+        evidence("their mean eigenvalue", last.inputs.trace / size, source="conditioning"),
+    )  # fmt: skip
+    if value < LARGE:
+        yield Finding(
+            "", "ok", "The input of the last layer is moderate", shown,
+            "Its curvature does not come from large inputs.",
+        )  # fmt: skip
+        return
+    yield Finding(
+        "",
+        "warning",
+        "The input of the last layer is large",
+        shown,
+        "The curvature of the last layer is proportional to it, so that it bounds the learning "
+        "rate of the whole network, and it varies during training.",
+        "Put a norm before the last layer: what_if(model, data, ['norm-before-last']).",
+        layer=last.name,
+    )
+
+
+@rule(
+    "bn-gradient-explosion", "layout", "gradients", source=WEI2019, where="Sec. 3; Huang, Fig. XI"
+)
+def explosion(case: Case) -> Iterator[Finding]:
+    """Gradients that grow towards the input of a batch-normalized network."""
+    batch = [n for n in case["layout"].norms if n.used and "atch" in n.kind]
+    layers = [x for x in case["gradients"].layers[:-1] if x.mean_abs > 0]
+    if not batch or len(layers) < 3:
+        return
+    depth = np.array([x.number for x in layers], dtype=float)
+    size = np.log10([x.mean_abs**2 for x in layers])
+    slope, start = np.polyfit(depth, size, 1)
+    residual = size - (slope * depth + start)
+    spread = depth - depth.mean()
+    error = math.sqrt(residual.var(ddof=2) / (spread**2).sum())
+    decades = -slope * (depth[-1] - depth[0])
+    shown = (
+        evidence("decades of squared gradient gained towards the input", decades, EXPLODES,
+                 low=decades - 2 * error * len(depth), high=decades + 2 * error * len(depth),
+                 source="gradients"),
+        evidence("factor per layer (mean field, ReLU: 1.467)", 10.0**-slope, source="gradients"),
+    )  # fmt: skip
+    if decades < EXPLODES or -slope < 2 * error:
+        yield Finding(
+            "", "ok", "Gradients do not explode through the batch norms", shown,
+            "Each batch norm without a skip connection enlarges gradients a little; here that does "
+            "not add up.",
+        )  # fmt: skip
+        return
+    yield Finding(
+        "",
+        "warning",
+        "Gradients explode towards the input, layer by layer of batch norm",
+        shown,
+        f"The first layers get gradients 10^{decades / 2:.1f} times those of the last. After one "
+        "step their weights are so large that they hardly learn again.",
+        "Add skip connections, use fewer batch norms, or layer norm in their place.",
+    )

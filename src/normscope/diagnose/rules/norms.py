@@ -1,0 +1,155 @@
+"""Rules about where and how a network is normalized."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from normscope.diagnose.rules.base import Case, evidence, rule
+from normscope.refs import BJORCK2018, KARAKIDA2019, LUO2019
+from normscope.results import Finding
+
+MANY = 0.5  # share of hidden layers with a norm
+GAP, RATIO = 0.5, 2.0  # of running against batch statistics
+POWER = 10.0  # mean square of the last layer's inputs that is called large
+STRONG, WEAK = 0.1, 1e-3  # penalty by batch statistics, as a share of the loss
+
+
+@rule("last-layer-unnormalized", "layout", source=KARAKIDA2019, where="Sec. 4 (last-layer norm)")
+def last_layer(case: Case) -> Iterator[Finding]:
+    """Hidden layers normalized, the last one not."""
+    layout = case["layout"]
+    share = layout.normalized / layout.hidden_layers if layout.hidden_layers else 0.0
+    if share < MANY:
+        return
+    shown = (
+        evidence("share of hidden layers with a norm", share, MANY, source="layout"),
+        evidence("mean square of the last layer's inputs", layout.last_input_power, POWER,
+                 source="layout"),
+    )  # fmt: skip
+    open_input = layout.last_input_norm is None or layout.last_input_power > POWER
+    if layout.output_norm is not None or not open_input:
+        yield Finding(
+            "", "ok", "The last layer's inputs or outputs are normalized", shown,
+            "The norms of the hidden layers are not undone at the end.",
+        )  # fmt: skip
+        return
+    yield Finding(
+        "",
+        "warning",
+        "The hidden layers are normalized, but what goes into the last layer is not",
+        shown,
+        "The largest curvature then sits in the last layer, where no norm tames it.",
+        "Try what_if(model, data, ['norm-before-last']).",
+        layer=layout.last,
+    )
+
+
+@rule("running-statistics", "layout", source=BJORCK2018, where="Sec. 1, batch normalization")
+def running_statistics(case: Case) -> Iterator[Finding]:
+    """Stored statistics that are not those of the batches."""
+    kept = [n for n in case["layout"].norms if n.used and math.isfinite(n.mean_gap)]
+    if not kept:
+        return
+    if all(n.updates == 0 for n in kept):
+        yield Finding(
+            "",
+            "ok",
+            "Running statistics were never updated",
+            (evidence("batches behind them", 0, source="layout"),),
+            "The network has not been trained yet. In evaluation mode it would use mean 0 and "
+            "variance 1.",
+        )
+        return
+    worst = max(kept, key=lambda n: max(n.mean_gap / GAP, abs(math.log(n.variance_ratio))))
+    shown = (
+        evidence("largest gap of means, in running deviations", worst.mean_gap, GAP,
+                 source="layout"),
+        evidence("batch variance / running variance there", worst.variance_ratio, RATIO,
+                 source="layout"),
+    )  # fmt: skip
+    off = worst.mean_gap > GAP or abs(math.log(worst.variance_ratio)) > math.log(RATIO)
+    if not off:
+        yield Finding(
+            "", "ok", "Running statistics agree with those of the batch", shown,
+            "Training and evaluation see the same network.",
+        )  # fmt: skip
+        return
+    yield Finding(
+        "",
+        "warning",
+        "Running statistics disagree with those of the batch",
+        shown,
+        "In evaluation mode this is another network than in training.",
+        "Check that evaluation data is prepared like training data; run some batches in train mode "
+        "to renew the statistics; with small batches use group norm.",
+        layer=worst.name,
+    )
+
+
+@rule("unused-norm", "layout", source=BJORCK2018, where="Sec. 1, batch normalization")
+def unused_norm(case: Case) -> Iterator[Finding]:
+    """A norm layer that the forward pass never reaches."""
+    norms = case["layout"].norms
+    if not norms:
+        return
+    unused = case["layout"].unused
+    shown = (
+        evidence("norms that are never used", len(unused), 0.0, source="layout"),
+        evidence("norms in all", len(norms), source="layout"),
+    )
+    if not unused:
+        yield Finding(
+            "", "ok", "Every norm is used in the forward pass", shown, "None is forgotten."
+        )
+        return
+    yield Finding(
+        "",
+        "warning",
+        f"{len(unused)} norm layer{'s are' if len(unused) > 1 else ' is'} never used",
+        shown,
+        "The layer is part of the module, but the forward pass does not reach it.",
+        "Call it in forward, or delete it. " + ", ".join(n.name for n in unused[:5]),
+        layer=unused[0].name,
+    )
+
+
+@rule("batch-size", "regularization", source=LUO2019, where="Eq. (3) and App. C.4")
+def batch_size(case: Case) -> Iterator[Finding]:
+    """How strong a penalty the noise of batch statistics is, beside the loss."""
+    found = case["regularization"]
+    size, loss = int(found.batch_sizes[-1]), found.population_loss
+    here = case.samples or size
+    scale = size / here / loss if loss > 0 else math.nan  # both fall like 1 / batch size
+    penalty = scale * float(sum(layer.paper[-1] for layer in found.layers))
+    gap, wide = scale * float(found.together[-1]), scale * 2 * float(found.together_error[-1])
+    shown = (
+        evidence(f"penalty zeta gamma^2 at batch size {here}, as a share of the loss", penalty,
+                 STRONG, source="regularization"),
+        evidence(f"gap of the loss at batch size {here}, as a share of the loss", gap, STRONG,
+                 low=gap - wide, high=gap + wide, source="regularization"),
+    )  # fmt: skip
+    if max(penalty, gap - wide) > STRONG:
+        yield Finding(
+            "",
+            "warning",
+            f"The batch of {here} is small for batch norm",
+            shown,
+            "The noise of its statistics makes up a good part of the loss.",
+            "Use larger batches, group norm, or layer norm.",
+        )
+    elif penalty < WEAK:
+        yield Finding(
+            "",
+            "note",
+            f"At a batch of {here} batch norm hardly regularizes",
+            shown,
+            "Its statistics are nearly those of the population. If you came from smaller batches, "
+            "the regularization they gave is gone.",
+            "Restore it by gamma decay: ns.bn_regularization(...).restoring_decay(small, large).",
+        )
+    else:
+        yield Finding(
+            "", "ok", f"The batch of {here} is neither too small nor too large for batch norm",
+            shown, "The noise of its statistics is a moderate regularizer.",
+        )  # fmt: skip

@@ -1,0 +1,192 @@
+"""Rules about activations and gradients."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from normscope.diagnose.rules.base import Case, evidence, rule
+from normscope.refs import BJORCK2018, HUANG2020
+from normscope.results import Finding
+
+GROWS = 3.0  # decades of variance over the depth of the network
+# T4 / T1 above which samples pull one way: with batch norm Bjorck's convolutions stay below 0.1,
+# linear layers, which have no positions over which terms could cancel, near 0.2.
+ALIGNED = {"conv": 0.12, "linear": 0.4}
+DEAD, MOSTLY_DEAD = 0.1, 0.5  # shares of the units of a layer
+FULL = 0.25
+FAVOURED = 0.9  # share of samples for which one class is predicted
+DOMINATED = 0.5  # share of the layers
+
+
+@rule("signal-growth", "activations", source=BJORCK2018, where="Fig. 3")
+def growth(case: Case) -> Iterator[Finding]:
+    """Activations that grow or vanish with depth."""
+    fits = [g for g in case["activations"].growth if g.which == "all"]
+    if not fits:
+        return
+    [fit] = fits
+    depth = max(s.number for s in case["activations"].outputs)
+    decades = fit.slope * depth
+    shown = (
+        evidence("decades of variance gained over the depth", decades, GROWS,
+                 low=(fit.slope - 2 * fit.error) * depth, high=(fit.slope + 2 * fit.error) * depth,
+                 source="activations"),
+        evidence("factor of the variance per layer", fit.factor, source="activations"),
+    )  # fmt: skip
+    clear = abs(fit.slope) > 2 * fit.error
+    if not clear or abs(decades) < GROWS:
+        yield Finding(
+            "", "ok", "Activations keep their size over the depth", shown,
+            "Signals neither explode nor die on the way.",
+        )  # fmt: skip
+        return
+    up = decades > 0
+    at = fit.overflow_layer
+    tail = f" Float32 overflows at about layer {at:.0f}." if up and math.isfinite(at) else ""
+    near = up and at < 2 * depth
+    yield Finding(
+        "",
+        "problem" if near else "warning",
+        f"Activations {'grow' if up else 'vanish'} with depth",
+        shown,
+        f"The variance changes by a factor {fit.factor:.3g} per layer, 10^{decades:.1f} over "
+        f"{depth} layers.{tail} Late layers "
+        + ("dominate the gradient" if up else "see almost no signal")
+        + ", and no single learning rate suits all of them.",
+        "Add normalization to the hidden layers, or scale the initial weights by "
+        f"{fit.factor**-0.5:.2g} (the transform 'scale-weights').",
+    )
+
+
+@rule("input-independent-gradients", "gradients", source=BJORCK2018, where="Table 1")
+def alignment(case: Case) -> Iterator[Finding]:
+    """Gradients whose terms agree over samples and positions."""
+    layers = [x for x in case["gradients"].layers[:-1] if math.isfinite(x.alignment)]
+    if not layers or not case.samples:
+        return
+    random = 3 / math.sqrt(case.samples)  # terms of random sign reach 1 / sqrt(n)
+    excess = [x.alignment / max(ALIGNED[x.kind], random) for x in layers]
+    value = float(np.median(excess))
+    middle = layers[int(np.argsort(excess)[len(excess) // 2])]
+    shown = (
+        evidence("median over hidden layers of T4 / T1, against its line", value, 1.0,
+                 low=min(excess), high=max(excess), source="gradients"),
+        evidence(f"T4 / T1 of {middle.name}", middle.alignment, source="gradients"),
+    )  # fmt: skip
+    if value <= 1:
+        yield Finding(
+            "", "ok", "Gradients depend on the input", shown,
+            "Terms of different samples and positions mostly cancel, as they should.",
+        )  # fmt: skip
+        return
+    yield Finding(
+        "",
+        "warning",
+        "Gradients hardly depend on the input",
+        shown,
+        "All samples pull the weights the same way: the network first learns a shift of its "
+        "outputs, and its gradients are as large as they can be.",
+        "Normalize the hidden layers, or lower the learning rate for the first steps (warm-up).",
+    )
+
+
+@rule("dead-units", "activations", source=HUANG2020, where="Fig. XIII")
+def dead_units(case: Case) -> Iterator[Finding]:
+    """Rectified units that never, or always, let a signal pass."""
+    rectified = case["activations"].rectified
+    if not rectified:
+        return
+    dead = {s.name: float(s.dying.mean()) for s in rectified}
+    full = {s.name: float(s.full.mean()) for s in rectified}
+    worst, fullest = max(dead, key=dead.__getitem__), max(full, key=full.__getitem__)
+    shown = (
+        evidence("largest share of dead units in a layer", dead[worst], DEAD, source="activations"),
+        evidence("largest share of always active units", full[fullest], FULL, source="activations"),
+    )
+    if dead[worst] >= DEAD:
+        yield Finding(
+            "",
+            "problem" if dead[worst] >= MOSTLY_DEAD else "warning",
+            f"{dead[worst]:.0%} of the units of a layer are dead",
+            shown,
+            "They give zero for every sample, so that they neither carry a signal nor learn.",
+            "Normalize before the rectifier, use a leaky one, or lower the learning rate that "
+            "killed them.",
+            layer=worst,
+        )
+    elif full[fullest] >= FULL:
+        yield Finding(
+            "", "note", f"{full[fullest]:.0%} of the units of a layer are never rectified", shown,
+            "They are positive for every sample: the rectifier does nothing there, and the layer "
+            "acts linearly.",
+            "Centre the signals before the rectifier, for example by batch norm.",
+            layer=fullest,
+        )  # fmt: skip
+    else:
+        yield Finding(
+            "", "ok", "Units are neither dead nor always active", shown,
+            "Rectifiers act on nearly all units.",
+        )  # fmt: skip
+
+
+@rule("favoured-class", "gradients", source=BJORCK2018, where="Fig. 4 and App. L")
+def favoured_class(case: Case) -> Iterator[Finding]:
+    """One class predicted for nearly every sample."""
+    outputs = case["gradients"].outputs
+    if outputs is None or len(outputs.predicted) < 3:
+        return
+    share = float(outputs.predicted[outputs.favoured])
+    shown = (
+        evidence("share of samples for which one class is predicted", share, FAVOURED,
+                 source="gradients"),
+        evidence("agreement of the samples' output gradients, of 1", outputs.alignment,
+                 source="gradients"),
+    )  # fmt: skip
+    if share < FAVOURED:
+        yield Finding(
+            "", "ok", "No class is favoured", shown, "Different samples get different answers.",
+        )  # fmt: skip
+        return
+    yield Finding(
+        "",
+        "note",
+        f"Class {outputs.favoured} is predicted for {share:.0%} of the samples",
+        shown,
+        "The first steps are spent on pushing that one output down. Deep networks often start so, "
+        "with batch norm too.",
+        "Usually harmless; a smaller last layer (or zero initial weights there) avoids it.",
+    )
+
+
+@rule("weight-domination", "gradients", source=HUANG2020, where="Sec. on weight domination")
+def weight_domination(case: Case) -> Iterator[Finding]:
+    """Layers whose gradient is tiny against their weight."""
+    layers = case["gradients"].layers
+    shares = [layer.dominated for layer in layers if math.isfinite(layer.domination)]
+    if not shares:
+        return
+    value = float(np.mean(shares))
+    worst = min(layers, key=lambda x: x.domination if math.isfinite(x.domination) else math.inf)
+    shown = (
+        evidence("share of layers dominated by their weight", value, DOMINATED, source="gradients"),
+        evidence("smallest sigma_max(gradient) / sigma_max(weight)", worst.domination,
+                 source="gradients"),
+    )  # fmt: skip
+    if value < DOMINATED:
+        yield Finding(
+            "", "ok", "Gradients are not negligible beside the weights", shown,
+            "A step changes the layers noticeably.",
+        )  # fmt: skip
+        return
+    yield Finding(
+        "",
+        "note",
+        f"{value:.0%} of the layers hardly move: their weights dominate their gradients",
+        shown,
+        "A step changes them little. Behind a norm, weights that grew large stay where they are.",
+        "A larger learning rate, or weight decay on the layers before norms, sets them free.",
+        layer=worst.name,
+    )

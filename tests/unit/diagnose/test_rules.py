@@ -1,0 +1,223 @@
+"""Every rule finds a network built to have its trouble, and is silent on one built not to."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+import torch
+from torch import nn
+
+import normscope as ns
+from normscope.diagnose import examine, findings_of
+from normscope.diagnose.rules import RULES
+from normscope.measure.regularization import bn_regularization
+from normscope.results import SEVERITIES, Examination
+from normscope.train.stability import max_stable_lr
+
+SAMPLES, FEATURES, CLASSES = 256, 12, 4
+
+
+def data(samples=SAMPLES, *, mean=0.0, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(samples, FEATURES, generator=generator, dtype=torch.float64) + mean
+    return x, torch.randint(CLASSES, (samples,), generator=generator)
+
+
+def drawn(model, seed=0, *, gain=2.0):
+    """He initialization from a seed, biases zero."""
+    generator = torch.Generator().manual_seed(seed)
+    for layer in model.modules():
+        if isinstance(layer, nn.Linear):
+            nn.init.normal_(layer.weight, 0, (gain / layer.in_features) ** 0.5, generator=generator)
+            if layer.bias is not None:
+                nn.init.zeros_(layer.bias)
+    return model
+
+
+def mlp(depth=3, width=24, *, norm=None, act=nn.ReLU, gain=2.0, bare=()):
+    layers, before = [], FEATURES
+    for index in range(depth - 1):
+        layers += [nn.Linear(before, width), act()]
+        if norm is not None and index not in bare:
+            layers.insert(-1, norm(width))
+        before = width
+    return drawn(nn.Sequential(*layers, nn.Linear(before, CLASSES)), gain=gain)
+
+
+def with_bias(model, value, index=0):
+    layers = [m for m in model.modules() if isinstance(m, nn.Linear)]
+    with torch.no_grad():
+        layers[index].bias[: len(layers[index].bias) // 2] += value
+    return model
+
+
+def with_last_bias(model):
+    with torch.no_grad():
+        [m for m in model.modules() if isinstance(m, nn.Linear)][-1].bias[0] += 30
+    return model
+
+
+def scaled(model, factor, *, last=False):
+    layers = [m for m in model.modules() if isinstance(m, nn.Linear)]
+    for layer in layers[-1:] if last else layers[:-1]:
+        layer.weight.data *= factor
+    return model
+
+
+def with_gamma(model, gamma):
+    return ns.apply_transform(model, f"gamma={gamma}")
+
+
+def with_statistics(model, mean):
+    for layer in model.modules():
+        if isinstance(layer, nn.BatchNorm1d):
+            layer.num_batches_tracked += 5
+            layer.running_mean.fill_(mean)
+    return model
+
+
+def updated(model):
+    """Running statistics that are those of the data."""
+    for layer in model.modules():
+        if isinstance(layer, nn.BatchNorm1d):
+            layer.momentum = None
+    with torch.no_grad():
+        model.train()(data()[0])
+    return model
+
+
+class Unused(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.forgotten = mlp(norm=nn.BatchNorm1d), nn.BatchNorm1d(7)
+
+    def forward(self, x):
+        return self.body(x)
+
+
+class Correlated(nn.Module):
+    """Signals of which nearly all lies in one direction."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = mlp(act=nn.Tanh)
+        self.mix = 1e-4 * torch.eye(FEATURES) + torch.ones(FEATURES, FEATURES)
+
+    def forward(self, x):
+        return self.body(x @ self.mix)
+
+
+# rule -> (network that has it, network that has not, settings of both, settings of each)
+FAST = {
+    "lr-above-threshold": (mlp, mlp, {"lr": 50.0}, {"lr": 1e-4}),
+    "last-layer-unnormalized": (
+        lambda: mlp(4, norm=nn.BatchNorm1d, bare=(2,)),
+        lambda: mlp(4, norm=nn.BatchNorm1d),
+        {},
+        {},
+    ),
+    "signal-growth": (lambda: mlp(12, gain=20.0), lambda: mlp(12), {}, {}),
+    "input-independent-gradients": (
+        lambda: with_last_bias(with_bias(mlp(6, 60), 1.0)),
+        lambda: mlp(3, 24, act=nn.Tanh),
+        {},
+        {},
+    ),
+    "dead-units": (lambda: with_bias(mlp(), -50.0), mlp, {}, {}),
+    "favoured-class": (lambda: with_last_bias(mlp()), mlp, {}, {}),
+    "weight-domination": (lambda: scaled(mlp(norm=nn.BatchNorm1d), 1e4), mlp, {}, {}),
+    "bn-gradient-explosion": (
+        lambda: mlp(40, 48, norm=nn.BatchNorm1d),
+        lambda: mlp(4, norm=nn.BatchNorm1d),
+        {},
+        {},
+    ),
+    "gamma-sharpens": (
+        lambda: with_gamma(mlp(norm=nn.BatchNorm1d), 4.0),
+        lambda: mlp(norm=nn.BatchNorm1d),
+        {},
+        {},
+    ),
+    "running-statistics": (
+        lambda: with_statistics(mlp(norm=nn.BatchNorm1d), 3.0),
+        lambda: updated(mlp(norm=nn.BatchNorm1d)),
+        {},
+        {},
+    ),
+    "unused-norm": (Unused, lambda: mlp(norm=nn.BatchNorm1d), {}, {}),
+}
+STANDARD = {
+    "pathological-sharpness": (
+        lambda: mlp(4, 200),
+        lambda: ns.apply_transform(mlp(4, 200), "norm-output"),
+    ),
+    "ill-conditioned-layer": (Correlated, lambda: mlp(act=nn.Tanh)),
+    "last-layer-input": (lambda: scaled(mlp(), 30.0), mlp),
+}
+
+
+def severity(found, rule):
+    return max((f.severity for f in found if f.rule == rule), key=SEVERITIES.index, default=None)
+
+
+@functools.cache
+def standard(make):
+    return examine(make(), data(), preset="standard")
+
+
+@pytest.mark.parametrize("rule", FAST)
+def test_rule_finds_its_trouble_and_only_that(rule):
+    sick, healthy, ill, well = FAST[rule]
+    assert severity(examine(sick(), data(), **ill).findings, rule) not in ("ok", None)
+    assert severity(examine(healthy(), data(), **well).findings, rule) == "ok"
+
+
+@pytest.mark.parametrize("rule", STANDARD)
+def test_rule_of_the_standard_preset_finds_its_trouble_and_only_that(rule):
+    sick, healthy = STANDARD[rule]
+    assert severity(standard(sick).findings, rule) not in ("ok", None)
+    assert severity(standard(healthy).findings, rule) == "ok"
+
+
+def test_limit_by_bisection():
+    limit = max_stable_lr(mlp(), data(), "cross_entropy", seeds=1, tol=0.1, steps=20)
+    results = {"stability": limit}
+    above = findings_of(results, {"lr": 4 * limit.does_not_learn.high, "momentum": 0.0})
+    below = findings_of(results, {"lr": limit.does_not_learn.low / 10, "momentum": 0.0})
+    assert severity(above, "lr-above-limit") == "problem"
+    assert severity(below, "lr-above-limit") == "ok"
+
+
+def test_batch_size_too_small_and_too_large():
+    net = updated(mlp(norm=nn.BatchNorm1d))
+    small = bn_regularization(net, data(512), "cross_entropy", batch_size=[4], num_batches=32)
+    found = findings_of({"regularization": small}, {"batch": 4})
+    assert severity(found, "batch-size") == "warning"
+    found = findings_of({"regularization": small}, {"batch": 400_000})
+    assert severity(found, "batch-size") == "note"
+
+
+def test_every_rule_is_tested_here():
+    here = {*FAST, *STANDARD, "lr-above-limit", "batch-size"}
+    assert here == set(RULES)
+
+
+def test_findings_say_what_why_and_whence():
+    found = standard(FAST["signal-growth"][0])
+    assert [f.rank for f in found.findings] == sorted(f.rank for f in found.findings)[::-1]
+    for finding in found.findings:
+        assert finding.rule in RULES
+        assert finding.evidence
+        assert finding.meaning.endswith((".", ")"))
+        assert len(finding.reference) > 20
+        assert finding.severity == "ok" or finding.advice
+        for item in finding.evidence:
+            assert item.source in found.measurements
+
+
+def test_findings_are_found_again_from_the_stored_evidence():
+    found = standard(STANDARD["ill-conditioned-layer"][0])
+    again = Examination.from_json(found.to_json())
+    assert again == found
+    assert findings_of(again.measurements, again.config) == found.findings
