@@ -311,10 +311,10 @@ def test_the_kinks_of_relu_are_seen():
     # one ReLU with h spread evenly over its kink: E gap = slope x density x variance / 2
     torch.manual_seed(0)
     net = nn.Sequential(nn.BatchNorm1d(1), nn.ReLU(), nn.Flatten(0))
-    x = torch.linspace(-1, 1, 20_001)[:, None]
+    x = torch.linspace(-1, 1, 6_001)[:, None]
     found = bn_regularization(
-        net, (x, torch.zeros(20_001)), lambda out, _: out.mean(), batch_size=400, num_batches=2,
-        max_samples=None, chunk_size=4096,
+        net, (x, torch.zeros(6_001)), lambda out, _: out.mean(), batch_size=400, num_batches=2,
+        max_samples=None, chunk_size=2048,
     ).layers[0]  # fmt: skip
     assert found.second_order[0] == 0
     # mu_B has variance 1/M; at the kink n = 0, so that sigma_B does nothing there

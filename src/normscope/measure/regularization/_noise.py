@@ -76,7 +76,7 @@ class LayerNoise:
     moments: SampleMoments
     deviation_slopes: Floats  # (samples, channels)
     mean_slopes: Floats  # (samples, channels)
-    curvature: Floats | None = None  # (2 channels, 2 channels) in the same variables, if known
+    curvature: Floats  # (2 channels, 2 channels) in the same variables, as far as known
 
     def variances(self, draw: Draw, batch_size: int) -> tuple[Floats, Floats]:
         """Variances of mu_B and sigma_B over batches, in units of sigma_P^2, (channels,) each."""
@@ -89,21 +89,19 @@ class LayerNoise:
         return means.var(axis=0, ddof=1), deviations.var(axis=0, ddof=1)
 
     def expansion(self, batches: NDArray[np.int64]) -> tuple[Floats, Floats]:
-        """Change of each batch's loss by order, (batches, orders), and M times its exact mean.
+        """Change of each batch's loss, first and second order, (batches, 2); M times its mean.
 
-        The first order, and the second if the curvature is known.
+        The mean is that of the same expression, exact, whatever slopes and curvature are worth.
         """
         half = (self.moments.squares - self.moments.squares.mean(axis=0)) / 2
         means = self.moments.means - self.moments.means.mean(axis=0)
         added = np.concatenate([half, means], axis=1)  # (samples, 2 channels)
         slopes = np.concatenate([self.deviation_slopes, self.mean_slopes], axis=1)
         noise = np.stack([added[rows].mean(axis=0) for rows in batches])
-        change = [np.stack([slopes[rows].mean(axis=0) for rows in batches]) * noise]
-        expected = [np.sum(slopes * added) / len(added)]
-        if self.curvature is not None:
-            change.append(0.5 * (noise @ self.curvature) * noise)
-            expected.append(0.5 * np.sum((added @ self.curvature) * added) / len(added))
-        return np.stack([c.sum(axis=1) for c in change], axis=1), np.array(expected)
+        tilt = np.stack([slopes[rows].mean(axis=0) for rows in batches])
+        change = np.stack([tilt * noise, 0.5 * (noise @ self.curvature) * noise])
+        expected = np.stack([slopes * added, 0.5 * (added @ self.curvature) * added])
+        return change.sum(axis=2).T, expected.sum(axis=2).mean(axis=1)
 
 
 def measured_gap(

@@ -171,10 +171,11 @@ class _Run:
         curved = layer_curvature(
             self.view, site, curvature=self.curvature, probes=self.probes, seed=self._seed(site)
         )
-        matrix = None
-        if curved.matrix is not None:
-            both = np.tile(gamma, 2)
-            matrix = curved.matrix * np.outer(both, both)
+        matrix = curved.matrix
+        if matrix is None:  # of which a diagonal explains less
+            matrix = np.diag(np.concatenate([curved.by_deviation, curved.by_mean]))
+        both = np.tile(gamma, 2)
+        matrix = matrix * np.outer(both, both)
         noise = LayerNoise(site, moments, by_deviation * gamma, by_mean * gamma, matrix)
         return noise, curved
 
@@ -194,7 +195,7 @@ class _Run:
     ) -> LayerRegularization:
         site, moments = noise.site, noise.moments
         variances, gaps, wide = [], [], []
-        second = self._second_order(noise)
+        second = self._second_order(noise, exact=curved.matrix is not None)
         for size in self.sizes:
             variances.append(noise.variances(self.draw, size))
             wide.append(self._wide(noise, losses, size))
@@ -245,9 +246,9 @@ class _Run:
         )
         return gap * self.draw.shrinkage(batch_size)
 
-    def _second_order(self, noise: LayerNoise) -> tuple[float, float]:
+    def _second_order(self, noise: LayerNoise, *, exact: bool) -> tuple[float, float]:
         """M R_q and its standard error."""
-        if noise.curvature is not None:
+        if exact:
             covariance = theory.noise_covariance(noise.moments.means, noise.moments.squares)
             gap = theory.correlated_second_order(noise.curvature, covariance, batch_size=2)
             return 2 * gap, 0.0
