@@ -49,6 +49,11 @@ def test_slow_failures_count_only_where_they_should():
     assert switch(outcomes, slow_fails=True).low == 1.0
     strict = switch(outcomes, slow_fails=False)
     assert (strict.low, strict.high, strict.interleaved) == (0.0, 4.0, True)
+    assert next_rate(outcomes, (1e-9, 1e9), tol=0.1) == 0.1 / 4  # a lower end is looked for
+    outcomes[0.05] = False  # and then both ends are narrowed
+    assert next_rate(outcomes, (1e-9, 1e9), tol=0.1) == pytest.approx((0.05 * 0.1) ** 0.5)
+    assert next_rate(outcomes, (1e-9, 1e9), tol=1.0) == pytest.approx(2.0)
+    assert next_rate(outcomes, (1e-9, 1e9), tol=3.0) is None
 
 
 @settings(max_examples=200, deadline=None)
@@ -384,6 +389,7 @@ def test_a_loader_is_left_alone_and_read_in_the_same_order_every_time():
     first, second = (max_stable_lr(model, loader, "mse", steps=6, seeds=1) for _ in range(2))
     assert torch.equal(generator.get_state(), before)
     assert first.trials == second.trials
+    assert first.config["data"] == "DataLoader, 2 batches"
 
 
 # bad input

@@ -43,7 +43,10 @@ def repeatable(data: Any) -> Any:
             f"data is a {type(data).__name__}, which gives its batches once, but every trial needs "
             "them again. Pass a list of batches, a DataLoader, or a pair of tensors."
         )
-    return ClonedBatches(data) if isinstance(as_feed(data, FeedOptions()), LoaderFeed) else data
+    if not isinstance(as_feed(data, FeedOptions()), LoaderFeed):
+        return data
+    # Settings name a loader by its class, which should be the user's.
+    return type(type(data).__name__, (ClonedBatches,), {})(data)
 
 
 @contextlib.contextmanager

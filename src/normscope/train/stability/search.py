@@ -32,12 +32,14 @@ class Switch:
     Attributes:
         low: largest success below every failure; 0 if there is none.
         high: smallest failure above every success; infinite if there is none.
+        first: smallest failure; infinite if there is none.
         top: largest success of all; 0 if there is none.
         interleaved: a failure lies below a success.
     """
 
     low: float
     high: float
+    first: float
     top: float
     interleaved: bool
 
@@ -53,6 +55,7 @@ def switch(failed: Outcomes, *, slow_fails: bool) -> Switch:
     return Switch(
         low=max((lr for lr in passes if lr < first), default=0.0),
         high=min((lr for lr in fails if lr > top), default=math.inf),
+        first=first,
         top=top,
         interleaved=first < top,
     )
@@ -98,11 +101,13 @@ def next_rate(
     found = switch(failed, slow_fails=slow_fails)
     if found.high == math.inf:
         return min(found.top * stride, ends[1]) if found.top < ends[1] else None
-    if found.top == 0:
-        return max(found.high / stride, ends[0]) if found.high > ends[0] else None
-    if found.interleaved or found.high <= found.low * (1 + tol):
-        return None
-    return math.sqrt(found.low) * math.sqrt(found.high)
+    if found.low == 0:
+        return max(found.first / stride, ends[0]) if found.first > ends[0] else None
+    # One gap, or two with both outcomes in between: then each end is narrowed by itself.
+    for low, high in ((found.low, found.first), (found.top, found.high)):
+        if high > low * (1 + tol):
+            return math.sqrt(low) * math.sqrt(high)
+    return None
 
 
 def downward(tried: Sequence[float], top: float, floor: float) -> float | None:
