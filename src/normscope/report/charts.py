@@ -13,6 +13,7 @@ from normscope.report import (
     conditioning,
     gradients,
     landscape,
+    learning_rate,
     monitor,
     noise,
     order_parameters,
@@ -23,6 +24,7 @@ from normscope.report import (
     spectra,
     stability,
     teacher_student,
+    what_if,
 )
 from normscope.report.style import theme
 
@@ -54,6 +56,8 @@ CHARTS.add("OrderProfile", order_parameters.order_chart)
 CHARTS.add("MonitorLog", monitor.monitor_chart)
 CHARTS.add("StabilityLimit", stability.stability_chart)
 CHARTS.add("LRRange", stability.range_chart)
+CHARTS.add("LRAdvice", learning_rate.advice_chart)
+CHARTS.add("WhatIf", what_if.what_if_chart)
 CHARTS.add("BatchNormRegularization", regularization.gap_chart)
 
 
@@ -64,7 +68,7 @@ def chart(result: object, **options: Any) -> Any:
         result: a ``Prediction``, ``PredictionSet``, ``PhaseDiagram``, ``Spectrum``,
             ``BatchNormRegularization``,
             ``Activations``, ``Conditioning``, ``Gradients``, ``GradientNoise``, ``Landscape``,
-            ``StabilityLimit``, ``LRRange``,
+            ``StabilityLimit``, ``LRRange``, ``LRAdvice``, ``WhatIf``,
             ``GramSpectrum``, ``SpectralDensity``, ``DepthConditioning``,
             ``ProductSpectrum``, ``LearningPath``, ``LearningComparison``,
             ``LearningRates``, ``MonitorLog``, ``OrderProfile``, ``OverlapSlopes``, ``ErrorCurve``,

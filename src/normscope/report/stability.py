@@ -12,7 +12,7 @@ from normscope.report.style import PALETTE, inline, log_axis, number_label, posi
 if TYPE_CHECKING:
     from normscope.results.stability import LRRange, StabilityBound, StabilityLimit
 
-__all__ = ["range_chart", "stability_chart"]
+__all__ = ["loss_axis", "outcome_scale", "outcome_shapes", "range_chart", "stability_chart"]
 
 WIDTH, HEIGHT = 520, 320
 COLOURS = {"learned": PALETTE[2], "did not learn": PALETTE[4], "diverged": PALETTE[1]}
@@ -24,15 +24,15 @@ def stability_chart(limit: StabilityLimit, *, title: str | None = None) -> Any:
     rows = _trial_rows(limit)
     lrs = [row["lr"] for row in rows] + [b for b in (limit.low, limit.high) if positive(b)]
     x = {"title": "learning rate", **log_axis(lrs)}
-    y = {"title": "loss after the training", **_loss_axis([row["loss"] for row in rows])}
+    y = {"title": "loss after the training", **loss_axis([row["loss"] for row in rows])}
     points = (
         alt.Chart(inline(rows))
         .mark_point(filled=True, size=70, opacity=0.9)
         .encode(
             x=alt.X("lr:Q", **x),
             y=alt.Y("loss:Q", **y),
-            color=alt.Color("outcome:N", title=None, scale=_scale(COLOURS)),
-            shape=alt.Shape("outcome:N", title=None, scale=_shapes()),
+            color=alt.Color("outcome:N", title=None, scale=outcome_scale(COLOURS)),
+            shape=alt.Shape("outcome:N", title=None, scale=outcome_shapes()),
             tooltip=[
                 alt.Tooltip("lr:Q", format=".4g"),
                 alt.Tooltip("seed:N"),
@@ -56,7 +56,7 @@ def range_chart(found: LRRange, *, title: str | None = None) -> Any:
         if math.isfinite(loss)
     ]
     x = {"title": "learning rate", **log_axis(row["lr"] for row in rows)}
-    y = {"title": "loss", **_loss_axis([row["loss"] for row in rows])}
+    y = {"title": "loss", **loss_axis([row["loss"] for row in rows])}
     base = alt.Chart(inline(rows)).encode(x=alt.X("lr:Q", **x))
     tips = [alt.Tooltip(f"{name}:Q", format=".4g") for name in ("lr", "loss", "fitted")]
     dots = base.mark_point(filled=True, size=22, opacity=0.55, color=PALETTE[0])
@@ -127,18 +127,20 @@ def _suggestion(found: LRRange, x: dict[str, Any]) -> list[Any]:
     ]
 
 
-def _loss_axis(losses: list[float]) -> dict[str, Any]:
+def loss_axis(losses: list[float]) -> dict[str, Any]:
     """A log axis if all losses are positive."""
     if all(positive(loss) for loss in losses):
         return log_axis(losses)
     return {"scale": alt.Scale(zero=False), "axis": alt.Axis(labelExpr=number_label())}
 
 
-def _scale(colours: dict[str, str]) -> Any:
+def outcome_scale(colours: dict[str, str]) -> Any:
+    """Colours by name."""
     return alt.Scale(domain=list(colours), range=list(colours.values()))
 
 
-def _shapes() -> Any:
+def outcome_shapes() -> Any:
+    """Shapes of the outcomes of a training."""
     return alt.Scale(domain=list(COLOURS), range=["circle", "square", "triangle-up"])
 
 

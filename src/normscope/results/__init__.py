@@ -25,6 +25,7 @@ from normscope.results.histograms import Histograms
 from normscope.results.landscape import Landscape
 from normscope.results.layers import Coverage, LayerStatus
 from normscope.results.layout import Layout, NormUse
+from normscope.results.learning_rate import LRAdvice, LRBound
 from normscope.results.monitor import MonitorLog, Reading, Series, Trouble
 from normscope.results.noise import GradientNoise
 from normscope.results.order_parameters import OrderProfile
@@ -46,6 +47,7 @@ from normscope.results.teacher_student import (
     LearningRates,
     OverlapSlopes,
 )
+from normscope.results.what_if import Variant, WhatIf
 
 __all__ = [
     "SEVERITIES",
@@ -71,6 +73,8 @@ __all__ = [
     "Growth",
     "Histograms",
     "KroneckerSpectrum",
+    "LRAdvice",
+    "LRBound",
     "LRRange",
     "Landscape",
     "LayerConditioning",
@@ -106,4 +110,6 @@ __all__ = [
     "StabilityTrial",
     "Step",
     "Trouble",
+    "Variant",
+    "WhatIf",
 ]

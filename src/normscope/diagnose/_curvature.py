@@ -1,0 +1,59 @@
+"""The largest curvature of a subject's loss, and the learning rate it allows."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+from normscope.diagnose.subject import Subject
+from normscope.measure import fisher, hessian
+from normscope.measure.spectral import top_eigenvalues
+from normscope.results import Spectrum
+
+__all__ = ["Descent", "descent", "largest_curvature"]
+
+TOLERANCE = 0.05  # of lambda_max: advice does not hang on its second digit
+
+
+def largest_curvature(subject: Subject) -> Spectrum:
+    """lambda_max of the Gauss-Newton matrix; of the Hessian if the loss hides the outputs."""
+    risk = subject.risk()
+    operator = fisher(risk) if risk.has_outputs else hessian(risk)
+    return top_eigenvalues(operator, tol=TOLERANCE, seed=subject.seed)
+
+
+@dataclass(frozen=True)
+class Descent:
+    """What of the optimizer bears on the threshold 2 (1 + momentum) / lambda_max.
+
+    Attributes:
+        momentum: of sgd, in torch's convention.
+        obstacle: why there is no such threshold; empty if there is one.
+    """
+
+    momentum: float
+    obstacle: str = ""
+
+    def threshold(self, curvature: Spectrum) -> tuple[float, float, float]:
+        """The learning rate that the sharpest direction bears: value, low, high; NaN if none."""
+        top, error = curvature.largest, float(curvature.bounds[0])
+        if self.obstacle or not top > 0:
+            return math.nan, math.nan, math.nan
+        rate = 2 * (1 + self.momentum)
+        return rate / top, rate / (top + error), rate / (top - error) if top > error else math.inf
+
+
+def descent(subject: Subject) -> Descent:
+    """Whether the optimizer is gradient descent, and its momentum."""
+    chosen = subject.optimizer
+    if isinstance(chosen, str):
+        if chosen == "sgd":
+            return Descent(subject.momentum)
+        return Descent(0.0, f"{chosen} scales its steps, so that no curvature bounds its rate")
+    made = chosen([torch.nn.Parameter(torch.zeros(1))])
+    group = made.param_groups[0]
+    if isinstance(made, torch.optim.SGD) and not group["nesterov"] and not group["dampening"]:
+        return Descent(float(group["momentum"]))
+    return Descent(0.0, "your optimizer is not plain gradient descent with momentum")

@@ -1,0 +1,121 @@
+"""A race of learning rates: downhill in octaves, then between the two best."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from normscope.results import StabilityTrial
+
+__all__ = ["Choice", "choose", "climb"]
+
+MOST = 8  # octaves that a race goes from its start, at most
+NEAR = 1.0  # octaves around the best that the parabola is laid through
+FAR = 1.5  # in log loss above the best: no longer part of the valley
+EQUAL = 1.25  # times the lowest loss: about as good
+
+Runner = Callable[[float], StabilityTrial | None]
+
+
+def climb(run: Runner, start: float, cap: float) -> list[StabilityTrial]:
+    """Train at ``start`` and by factors of 2 downhill from there; then half as far to both sides.
+
+    Args:
+        run: trains at a rate; None once time is up.
+        start: the first rate, at most ``cap``.
+        cap: no rate above this.
+    """
+    found: dict[float, StabilityTrial] = {}  # by octaves from the start
+
+    def tried(octave: float) -> bool:
+        lr = start * 2.0**octave
+        if octave in found or lr > cap * (1 + 1e-9):
+            return True
+        trial = run(lr)
+        if trial is not None:
+            found[octave] = trial
+        return trial is not None
+
+    here, going = 0.0, tried(0.0)
+    while going and abs(here) <= MOST:
+        going = tried(here - 1) and tried(here + 1)
+        best = min(found, key=lambda octave: _order(found[octave]))
+        if best == here:
+            break
+        here = best
+    _ = going and tried(here - 0.5) and tried(here + 0.5)
+    return sorted(found.values(), key=lambda trial: trial.lr)
+
+
+def _order(trial: StabilityTrial) -> float:
+    return math.inf if trial.diverged or not math.isfinite(trial.final) else trial.final
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The rate that a race speaks for.
+
+    Attributes:
+        lr: the rate.
+        low: from here on the race was about as good.
+        high: up to here.
+        best: the training with the lowest loss.
+        fitted: whether ``lr`` is the vertex of a parabola, not ``best.lr``.
+    """
+
+    lr: float
+    low: float
+    high: float
+    best: StabilityTrial
+    fitted: bool
+
+
+def choose(race: Sequence[StabilityTrial]) -> Choice | None:
+    """The rate with the lowest loss, by a parabola in log-lr and log loss around the best one.
+
+    None if every training diverged.
+    """
+    sound = [trial for trial in race if math.isfinite(_order(trial))]
+    if not sound:
+        return None
+    best = min(sound, key=_order)
+    vertex = _vertex(sound, best)
+    lr = best.lr if vertex is None else vertex
+    good = [trial.lr for trial in _around(race, best)]
+    return Choice(lr, min([lr, *good]), max([lr, *good]), best, vertex is not None)
+
+
+def _vertex(race: Sequence[StabilityTrial], best: StabilityTrial) -> float | None:
+    """Where the parabola through the trainings near the best is lowest; None if it has no dip."""
+    if best.final <= 0:
+        return None
+    span = NEAR * math.log(2) * (1 + 1e-9)
+    near = [
+        trial
+        for trial in race
+        if abs(math.log(trial.lr / best.lr)) <= span and trial.final < best.final * math.exp(FAR)
+    ]
+    if len(near) < 3:
+        return None
+    x = np.log([trial.lr / best.lr for trial in near])
+    bend, slope, _ = np.polyfit(x, np.log([trial.final for trial in near]), 2)
+    if bend <= 0:
+        return None
+    return best.lr * math.exp(float(np.clip(-slope / (2 * bend), x.min(), x.max())))
+
+
+def _around(race: Sequence[StabilityTrial], best: StabilityTrial) -> list[StabilityTrial]:
+    """Those next to each other, the best among them, that came to about as low a loss."""
+    ordered = sorted(race, key=lambda trial: trial.lr)
+    line = best.final * EQUAL if best.final > 0 else best.final
+    good = [_order(trial) <= line for trial in ordered]
+    place = ordered.index(best)
+    first = last = place
+    while first > 0 and good[first - 1]:
+        first -= 1
+    while last < len(ordered) - 1 and good[last + 1]:
+        last += 1
+    return ordered[first : last + 1]

@@ -1,0 +1,232 @@
+"""`suggest_lr`: how large a learning rate may be, by three ways, and which one to take."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Any
+
+import torch
+from torch import nn
+
+from normscope.data.order import checked_count
+from normscope.diagnose._curvature import descent, largest_curvature
+from normscope.diagnose._race import EQUAL, Choice, choose, climb
+from normscope.diagnose._trainings import Trainings, checked_seconds, said
+from normscope.diagnose.comparison import loss_scale, predictions
+from normscope.diagnose.subject import Subject, as_subject
+from normscope.errors import TheoryError
+from normscope.measure.progress import progress
+from normscope.results import StabilityBound, StabilityLimit, StabilityTrial
+from normscope.results.learning_rate import LRAdvice, LRBound
+from normscope.seeds import checked_seed
+from normscope.train.stability.trials import SearchEnded
+
+__all__ = ["suggest_lr"]
+
+LONGER = 3  # times the steps of the bisection, for the race
+MARGIN = 0.5  # of the largest rate that did not diverge: no recommendation above
+NONE = math.nan
+
+
+def suggest_lr(
+    model: nn.Module,
+    data: Any,
+    loss: Any = "cross_entropy",
+    optimizer: Any = "sgd",
+    *,
+    momentum: float | None = None,
+    steps: int = 50,
+    batch_size: int | None = None,
+    tol: float = 0.2,
+    max_seconds: float | None = None,
+    device: torch.device | str | None = None,
+    seed: int = 0,
+) -> LRAdvice:
+    r"""A learning rate to train with, and three bounds that it was held against.
+
+    1. Theory: 2 (1 + momentum) / lambda_max with the lambda_max that mean-field theory predicts for
+       the network at its initialization, where it covers the network. For cross-entropy lambda_max
+       is scaled by the largest eigenvalue of mean(diag p - p p^T), an approximation.
+    2. Local threshold: the same with the measured lambda_max of the loss on one batch. Training
+       often passes it unharmed; it need not be a limit.
+    3. Bisected limits: copies are trained to find where training diverges, and where it no longer
+       learns (`max_stable_lr`).
+
+    The recommendation comes from trainings, not from a formula: no fixed fraction of any of these
+    bounds fits all networks (docs/results/advice.md). From the best training of the bisection a
+    race of longer trainings (3 x ``steps`` updates) goes downhill by factors of 2, then of
+    sqrt(2), never above half the largest rate that did not diverge; the answer is the minimum of
+    a parabola in log-lr and log loss through the best and its neighbours. With the default
+    settings all this takes about as much as 20 trainings of 50 updates (600 to 1500 updates).
+
+    Args:
+        model: any module, as initialized or as trained so far; left as it was, bit by bit.
+        data: a loader, a pair (inputs, targets), a data set or the name of one. Trainings run
+            through all of it, the first batch stands for the curvature.
+        loss: ``"cross_entropy"``, ``"mse"``, a torch loss, or ``loss_fn(model, batch)``.
+        optimizer: ``"sgd"``, ``"adam"``, ``"adamw"``, a function of the parameters, or your torch
+            optimizer, of which all but the learning rate is kept.
+        momentum: of sgd.
+        steps: updates by which a training of the bisection is judged. A longer training bears a
+            rate that is lower, rather than higher.
+        batch_size: of the trainings, 128 by default; a loader brings its own.
+        tol: relative width of the bisected intervals.
+        max_seconds: after that much time the answer is what is known by then.
+        device: measure and train there, on copies.
+        seed: of everything random.
+
+    Returns:
+        The rate, how far it may be changed, the rule and the reason, and all bounds. Without a
+        recommendation ``ok`` is False, ``lr`` NaN, and ``reason`` says why.
+
+    Example:
+        >>> import normscope as ns
+        >>> advice = suggest_lr(ns.network("mlp:64-32-10"), "digits", steps=20)
+        >>> advice.ok, advice.lr < advice.bound("diverges").low
+        (True, True)
+    """
+    began = time.monotonic()
+    deadline = began + checked_seconds(max_seconds)
+    steps = checked_count(steps, "steps")
+    subject = as_subject(
+        model, data, loss, optimizer=optimizer, momentum=momentum, device=device,
+        seed=checked_seed(seed),
+    )  # fmt: skip
+    trainings = Trainings(subject, data, steps, batch_size, (seed,), tol, deadline)
+    bounds = [_theory(subject), _threshold(subject)]
+    limit = trainings.limit(subject.model, criterion="diverges")
+    race = _race(subject, trainings, limit)
+    return LRAdvice(
+        **_recommendation(race, limit, steps),
+        bounds=(
+            *bounds,
+            *(_bisected(bound, steps) for bound in (limit.diverges, limit.does_not_learn)),
+        ),
+        race=tuple(race),
+        limit=limit,
+        seconds=time.monotonic() - began,
+        config={**limit.config, "race_steps": LONGER * steps, "max_seconds": max_seconds},
+    )
+
+
+def _theory(subject: Subject) -> LRBound:
+    rule = "2 (1 + momentum) / lambda_max, lambda_max by mean-field theory at initialization"
+    how = descent(subject)
+    if how.obstacle:
+        return LRBound("theory", NONE, NONE, NONE, rule, how.obstacle)
+    try:
+        if not subject.task.has_outputs:
+            raise TheoryError("the loss hides the outputs that the theory speaks of")
+        scale = loss_scale(subject)
+        if math.isnan(scale):
+            raise TheoryError("the theory covers loss='mse' and cross-entropy only")
+        found = predictions(subject)[0]
+        if found.lambda_max is None:
+            raise TheoryError(f"there is no predicted lambda_max: {found.reason}")
+    except Exception as error:  # whatever a user's module raises when it is read
+        return LRBound("theory", NONE, NONE, NONE, rule, said(error))
+    rate = 2 * (1 + how.momentum) / scale
+    top = found.lambda_max_split or found.lambda_max
+    low, high = found.upper or top, found.lower or top
+    if scale != 1:
+        rule += f", scaled by {scale:.3g} for cross-entropy (approximately)"
+    return LRBound("theory", rate / top, min(rate / low, rate / top), max(rate / high, rate / top),
+                   rule, " ".join(found.flags))  # fmt: skip
+
+
+def _threshold(subject: Subject) -> LRBound:
+    rule = "2 (1 + momentum) / lambda_max, measured on one batch; training often passes it unharmed"
+    how = descent(subject)
+    if how.obstacle:
+        return LRBound("threshold", NONE, NONE, NONE, rule, f"not applicable: {how.obstacle}")
+    try:
+        curvature = largest_curvature(subject)
+    except Exception as error:  # a curvature that cannot be had must not stop the trainings
+        return LRBound("threshold", NONE, NONE, NONE, rule, said(error))
+    value, low, high = how.threshold(curvature)
+    reason = curvature.reason if value > 0 else "the largest curvature is not positive"
+    return LRBound("threshold", value, low, high, rule, reason)
+
+
+def _bisected(bound: StabilityBound, steps: int) -> LRBound:
+    what = {
+        "diverges": "where training diverges, by bisection",
+        "does-not-learn": f"where {steps} updates no longer lower the loss below start and chance, "
+        "by bisection",
+    }
+    name = bound.criterion
+    return LRBound(name, bound.lr, bound.low, bound.high, what[name], bound.reason)
+
+
+def _race(subject: Subject, trainings: Trainings, limit: StabilityLimit) -> list[StabilityTrial]:
+    """Longer trainings, from the best of the bisection on."""
+    if not limit.trials or limit.diverges.low == 0:
+        return []
+    cap = MARGIN * limit.diverges.low if limit.diverges.high < math.inf else math.inf
+    learned = [t for t in limit.trials if t.learned]
+    # Without one that learned the first guess is as good a start as any: at rates far above it a
+    # network may die and stand still at a loss that looks low.
+    best = min(learned, key=lambda t: t.final) if learned else limit.trials[0]
+    start = min(best.lr, cap)
+    with progress("longer trainings") as tick:
+        bench = trainings.bench(subject.model, steps=LONGER * trainings.steps, tick=tick)
+
+        def run(lr: float) -> StabilityTrial | None:
+            try:
+                bench.run(lr, subject.seed)
+            except SearchEnded:
+                return None
+            return bench.trials[-1]
+
+        return climb(run, start, cap)
+
+
+def _recommendation(
+    race: list[StabilityTrial], limit: StabilityLimit, steps: int
+) -> dict[str, Any]:
+    """Rate, interval, rule and reason."""
+    rule = (
+        f"lowest loss after {LONGER * steps} updates, by a parabola in log-lr and log loss, at "
+        f"most {MARGIN:g} x the largest rate that did not diverge"
+    )
+    choice = choose(race)
+    if choice is None and limit.complete:
+        why = "every training diverged, at every rate that was tried"
+        return {"lr": NONE, "low": NONE, "high": NONE, "rule": rule, "reason": why}
+    if choice is None:  # the time was up before the race
+        learned = [t for t in limit.trials if t.learned]
+        choice = choose(learned)
+        rule = f"lowest loss after {steps} updates of the bisection, which was cut short"
+    if choice is None:
+        why = f"{limit.reason or 'no training was finished'}"
+        return {"lr": NONE, "low": NONE, "high": NONE, "rule": rule, "reason": why}
+    if not choice.best.final < choice.best.start:
+        why = f"at no rate does the loss fall; the best, {choice.best.lr:.3g}: {choice.best.reason}"
+        return {"lr": NONE, "low": NONE, "high": NONE, "rule": rule, "reason": why}
+    return {
+        "lr": choice.lr,
+        "low": choice.low,
+        "high": choice.high,
+        "rule": rule,
+        "reason": _reason(choice, len(race), limit),
+    }
+
+
+def _reason(choice: Choice, count: int, limit: StabilityLimit) -> str:
+    best = choice.best
+    words = [
+        f"Of {count} trainings the one at {best.lr:.3g} came lowest, from {best.start:.3g} to "
+        f"{best.final:.3g}"
+    ]
+    if choice.fitted:
+        words.append(f"a parabola through its neighbours has its minimum at {choice.lr:.3g}")
+    if choice.low < choice.high:
+        words.append(
+            f"from {choice.low:.3g} to {choice.high:.3g} the loss stays below {EQUAL:g} times that"
+        )
+    if limit.diverges.closed:
+        words.append(f"training diverges at {limit.diverges.lr / choice.lr:.3g} times this rate")
+    if not best.learned:
+        words.append(f"but {best.reason}: train longer before you trust it")
+    return "; ".join(words) + "."

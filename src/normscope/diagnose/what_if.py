@@ -1,0 +1,231 @@
+"""`what_if`: the same measurements on changed copies of a network."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from normscope.data.order import checked_count
+from normscope.diagnose._curvature import descent, largest_curvature
+from normscope.diagnose._trainings import Trainings, checked_seconds, said
+from normscope.diagnose.subject import Subject, as_subject
+from normscope.errors import InputError, NormscopeError
+from normscope.measure.probes.conditioning import conditioning
+from normscope.measure.probes.layout import norm_layout
+from normscope.measure.progress import progress
+from normscope.nn import Transform, apply_transform
+from normscope.results import Layout
+from normscope.results.what_if import BEFORE, Variant, WhatIf
+from normscope.seeds import checked_seed
+
+__all__ = ["promising_changes", "what_if"]
+
+SHARE = 0.8  # of the directions that kappa counts
+WIDE = 0.1  # relative width of a bisected interval
+SMALL_BATCH = 16  # samples below which batch statistics are poor
+Change = str | Transform | Sequence[str | Transform]
+
+
+def what_if(
+    model: nn.Module,
+    data: Any,
+    changes: Sequence[Change] | None = None,
+    loss: Any = "cross_entropy",
+    *,
+    optimizer: Any = None,
+    momentum: float | None = None,
+    limits: bool = True,
+    steps: int = 50,
+    batch_size: int | None = None,
+    num_seeds: int = 1,
+    tol: float = WIDE,
+    max_seconds: float | None = None,
+    device: torch.device | str | None = None,
+    seed: int = 0,
+) -> WhatIf:
+    r"""What named changes would do to a network: curvature, bearable learning rates, conditioning.
+
+    Every change is made to a copy of the model as it is; the copies are measured alike and, with
+    ``limits``, trained to find the largest learning rate that each bears. lambda_max of the start
+    and that limit need not change alike: a change that lowers the curvature 100 times may leave the
+    measured limit where it was, or raise it far more. Both ratios are given, and where they differ
+    by more than 3 the result says so.
+
+    Args:
+        model: any module; left as it was, bit by bit.
+        data: a loader, a pair (inputs, targets), a data set or the name of one. The first batch
+            stands for the curvature; trainings run through all of it.
+        changes: transforms by name (``"norm-before-last"``, ``"gamma=0.1"``, ``"remove-norms"``,
+            ... ``TRANSFORMS`` lists them), a ``Transform``, or a list of several to be made in
+            turn. None takes ``promising_changes``.
+        loss: ``"cross_entropy"``, ``"mse"``, a torch loss, or ``loss_fn(model, batch)``.
+        optimizer: a name, a function of the parameters, or your torch optimizer.
+        momentum: of sgd.
+        limits: whether to train copies; without, it takes some twenty gradients per change.
+        steps: updates by which a training is judged.
+        batch_size: of the trainings, 128 by default; a loader brings its own.
+        num_seeds: orders of the samples to train with; the intervals span them.
+        tol: relative width of the intervals of the limits.
+        max_seconds: trainings that do not fit are left out, and said to be.
+        device: measure there, on a copy.
+        seed: of everything random; trainings use it and the next ``num_seeds`` - 1.
+
+    Returns:
+        The network as it is, then one row per change. A change that cannot be made has a row with
+        the reason; if none can be made, an error says why.
+
+    Example:
+        >>> import normscope as ns
+        >>> net = ns.network("mlp:64-32-32-10")
+        >>> found = what_if(net, "digits", ["gamma=0.1"], limits=False)
+        >>> found["gamma=0.1"].lambda_max < found.before.lambda_max
+        True
+    """
+    began = time.monotonic()
+    deadline = began + checked_seconds(max_seconds)
+    subject = as_subject(
+        model, data, loss, optimizer=optimizer, momentum=momentum, device=device,
+        seed=checked_seed(seed),
+    )  # fmt: skip
+    seeds = tuple(range(seed, seed + checked_count(num_seeds, "num_seeds")))
+    trainings = Trainings(subject, data, steps, batch_size, seeds, tol, deadline)
+    chosen = _listed(changes, subject)
+    variants = []
+    with progress("changes", len(chosen) + 1) as tick:
+        for change in [None, *chosen]:
+            variants.append(_variant(subject, change, trainings if limits else None))
+            tick()
+    _refuse_nothing(variants[1:])
+    return WhatIf(
+        tuple(variants),
+        time.monotonic() - began,
+        {
+            "loss": subject.task.loss.description,
+            "optimizer": subject.optimizer if isinstance(subject.optimizer, str) else "your own",
+            "momentum": subject.momentum,
+            "steps": steps if limits else None,
+            "seeds": list(seeds),
+            "tol": tol,
+            "batch": subject.samples,
+            "max_seconds": max_seconds,
+        },
+    )
+
+
+def promising_changes(layout: Layout, *, samples: int | None = None) -> tuple[str, ...]:
+    """The changes worth a look, given where a network is normalized.
+
+    A norm before the last layer where its inputs have none of their own, on the outputs where they
+    have none; a smaller gamma where there are norms; another norm where the batch is too small
+    for batch statistics; smaller weights where there are no norms.
+
+    Args:
+        layout: of the network.
+        samples: in a batch, if known.
+    """
+    used = [norm for norm in layout.norms if norm.used]
+    names = []
+    if layout.output_norm is None:
+        names += ["norm-before-last", "norm-output"]
+    scaled = [norm.gamma for norm in used if norm.gamma > 0]
+    if scaled:
+        names.append(f"gamma={0.5 * max(scaled):.2g}" if max(scaled) > 1 else "gamma=0.1")
+    if samples is not None and samples < SMALL_BATCH and any("Batch" in n.kind for n in used):
+        names.append("replace:batch->group")
+    if not used:
+        names.append("scale-weights=0.5")
+    return tuple(names)
+
+
+def _listed(changes: Sequence[Change] | None, subject: Subject) -> list[Change]:
+    if changes is None:
+        loss = None if subject.task.has_outputs else subject.loss
+        layout = norm_layout(subject.model, subject.batches[:1], loss, seed=subject.seed)
+        return list(promising_changes(layout, samples=subject.samples))
+    if isinstance(changes, str | Transform):
+        return [changes]
+    found = list(changes)
+    if not found:
+        raise InputError(
+            "changes is empty: name at least one, such as 'norm-before-last', or leave it out for "
+            "the promising ones."
+        )
+    return found
+
+
+def _variant(subject: Subject, change: Change | None, trainings: Trainings | None) -> Variant:
+    if change is None:  # an error here is one of the input, for the user to see
+        return _measured(subject, BEFORE, trainings)
+    text = _text(change)
+    try:
+        changed = apply_transform(subject.model, change)
+        return _measured(replace(subject, model=changed), text, trainings)
+    except Exception as error:  # whatever a changed network raises: its row says so
+        return Variant(text, reason=said(error))
+
+
+def _measured(subject: Subject, text: str, trainings: Trainings | None) -> Variant:
+    curvature = largest_curvature(subject)
+    kappa, layer, reason = _worst(subject)
+    found = Variant(
+        change=text,
+        loss=subject.risk().value(),
+        lambda_max=curvature.largest,
+        lambda_error=float(curvature.bounds[0]),
+        threshold=descent(subject).threshold(curvature)[0],
+        kappa=kappa,
+        kappa_layer=layer,
+        reason=reason,
+    )
+    return found if trainings is None else _trained(subject, found, trainings)
+
+
+def _worst(subject: Subject) -> tuple[float, str, str]:
+    """Largest kappa_80% of the hidden layers, where it is, and why there is none."""
+    try:
+        found = conditioning(subject.model, subject.batches[:1], subject.loss, seed=subject.seed)
+    except NormscopeError as error:
+        return math.nan, "", f"no conditioning: {said(error)}"
+    layers = found.layers[:-1] or found.layers  # the last one is singular under softmax
+    worst = max(layers, key=lambda layer: layer.fisher.kappa(SHARE))
+    return worst.fisher.kappa(SHARE), worst.name, ""
+
+
+def _trained(subject: Subject, found: Variant, trainings: Trainings) -> Variant:
+    if trainings.seconds is not None and trainings.seconds <= 0:
+        return _noted(found, "no trainings: max_seconds are used up")
+    try:
+        limit = trainings.limit(subject.model)
+    except NormscopeError as error:
+        return _noted(found, f"no limit: {said(error)}")
+    best = min((t for t in limit.trials if not t.diverged), key=lambda t: t.final, default=None)
+    found = replace(
+        found,
+        diverges=limit.diverges,
+        does_not_learn=limit.does_not_learn,
+        reached=math.nan if best is None else best.final,
+        reached_lr=math.nan if best is None else best.lr,
+    )
+    notes = [b.reason for b in (limit.diverges, limit.does_not_learn) if b.reason]
+    return _noted(found, *dict.fromkeys(notes))
+
+
+def _noted(found: Variant, *notes: str) -> Variant:
+    return replace(found, reason="; ".join(filter(None, [found.reason, *notes])))
+
+
+def _refuse_nothing(after: Sequence[Variant]) -> None:
+    if after and not any(variant.made for variant in after):
+        reasons = " ".join(f"{v.change}: {v.reason}" for v in after)
+        raise InputError(f"None of the changes could be made. {reasons}")
+
+
+def _text(change: Change) -> str:
+    several = [change] if isinstance(change, str | Transform) else list(change)
+    return ", ".join(one.text if isinstance(one, Transform) else str(one) for one in several)

@@ -1,0 +1,158 @@
+"""Chart of a recommended learning rate: the trainings behind it, the bounds below."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import altair as alt
+
+from normscope.report.stability import COLOURS, loss_axis, outcome_scale, outcome_shapes
+from normscope.report.style import NEUTRAL, PALETTE, inline, log_axis, positive
+
+if TYPE_CHECKING:
+    from normscope.results.learning_rate import LRAdvice
+    from normscope.results.stability import StabilityTrial
+
+__all__ = ["advice_chart"]
+
+WIDTH, HEIGHT, ROW = 520, 260, 26
+NAMES = {
+    "recommended": "recommended",
+    "theory": "theory",
+    "threshold": "local threshold",
+    "diverges": "diverges at",
+    "does-not-learn": "learns no more at",
+}
+TINTS = {"recommended": PALETTE[2], "diverges": PALETTE[1], "does-not-learn": PALETTE[4]}
+
+
+def advice_chart(advice: LRAdvice, *, title: str | None = None) -> Any:
+    """Losses of all trainings over the learning rate; recommendation and bounds as intervals."""
+    rows = _trainings(advice)
+    bounds = _bounds(advice)
+    ends = [row[key] for row in bounds for key in ("low", "high", "lr")]
+    x = {"title": "learning rate", **log_axis([row["lr"] for row in rows] + ends)}
+    shown = f"Recommended learning rate {advice.lr:.3g}" if advice.ok else "No recommendation"
+    notes = [_wrapped(advice.reason)] if advice.reason else []
+    heading = alt.Title(title or shown, subtitle=[line for note in notes for line in note])
+    return alt.vconcat(
+        _losses(advice, rows, x).properties(width=WIDTH, height=HEIGHT),
+        _intervals(bounds, x).properties(width=WIDTH, height=ROW * len(bounds)),
+        title=heading,
+        spacing=18,
+    )
+
+
+def _trainings(advice: LRAdvice) -> list[dict[str, Any]]:
+    """One row per training; a loss that is not finite is drawn above all others."""
+    first = advice.limit.trials if advice.limit is not None else ()
+    both = [("bisection", trial) for trial in first] + [("race", trial) for trial in advice.race]
+    top = 10 * max((t.start for _, t in both if positive(t.start)), default=1.0)
+    return [_training(kind, trial, top) for kind, trial in both]
+
+
+def _training(kind: str, trial: StabilityTrial, top: float) -> dict[str, Any]:
+    finite = math.isfinite(trial.final) and not trial.diverged
+    return {
+        "lr": trial.lr,
+        "loss": min(trial.final, top) if finite else top,
+        "final": f"{trial.final:.4g}",
+        "outcome": trial.outcome,
+        "kind": f"{kind}, {trial.updates} updates" if kind == "race" else kind,
+        "size": 110 if kind == "race" else 40,
+        "updates": trial.updates,
+        "reason": trial.reason,
+    }
+
+
+def _losses(advice: LRAdvice, rows: list[dict[str, Any]], x: dict[str, Any]) -> Any:
+    y = {"title": "loss after the training", **loss_axis([row["loss"] for row in rows])}
+    points = (
+        alt.Chart(inline(rows))
+        .mark_point(filled=True, opacity=0.9)
+        .encode(
+            x=alt.X("lr:Q", **(x | {"title": None})),
+            y=alt.Y("loss:Q", **y),
+            size=alt.Size("size:Q", scale=None),
+            color=alt.Color("outcome:N", title=None, scale=outcome_scale(COLOURS)),
+            shape=alt.Shape("outcome:N", title=None, scale=outcome_shapes()),
+            tooltip=[
+                alt.Tooltip("kind:N", title="training"),
+                alt.Tooltip("lr:Q", format=".4g"),
+                alt.Tooltip("final:N", title="loss"),
+                alt.Tooltip("updates:Q"),
+                alt.Tooltip("reason:N"),
+            ],
+        )
+    )
+    race = [{"lr": t.lr, "loss": t.final} for t in advice.race if positive(t.final)]
+    line = (
+        alt.Chart(inline([row for row in race if row["loss"] <= max(r["loss"] for r in rows)]))
+        .mark_line(color=NEUTRAL, strokeWidth=1.2)
+        .encode(x=alt.X("lr:Q", **(x | {"title": None})), y=alt.Y("loss:Q", **y))
+    )
+    return alt.layer(*_recommended(advice, x), line, points)
+
+
+def _recommended(advice: LRAdvice, x: dict[str, Any]) -> list[Any]:
+    if not advice.ok:
+        return []
+    row = {"low": advice.low, "high": advice.high, "lr": advice.lr}
+    base = alt.Chart(inline([row]))
+    axis = x | {"title": None}
+    tips = [alt.Tooltip(f"{name}:Q", format=".4g") for name in row]
+    colour = TINTS["recommended"]
+    band = base.mark_rect(opacity=0.15, color=colour)
+    rule = base.mark_rule(color=colour, strokeWidth=2)
+    return [
+        band.encode(x=alt.X("low:Q", **axis), x2="high:Q", tooltip=tips),
+        rule.encode(x=alt.X("lr:Q", **axis), tooltip=tips),
+    ]
+
+
+def _bounds(advice: LRAdvice) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    if advice.ok:
+        rows.append(
+            {"name": NAMES["recommended"], "lr": advice.lr, "low": advice.low}
+            | {"high": advice.high, "rule": advice.rule, "colour": TINTS["recommended"]}
+        )
+    for bound in advice.bounds:
+        if not (positive(bound.low) or positive(bound.high)):
+            continue
+        ends = [end for end in (bound.low, bound.high) if positive(end)]
+        lr = bound.lr if positive(bound.lr) else ends[0]
+        rows.append(
+            {"name": NAMES[bound.name], "lr": lr, "low": ends[0], "high": ends[-1]}
+            | {"rule": bound.rule, "colour": TINTS.get(bound.name, PALETTE[0])}
+        )
+    return rows
+
+
+def _intervals(rows: list[dict[str, Any]], x: dict[str, Any]) -> Any:
+    order = [name for name in NAMES.values() if any(row["name"] == name for row in rows)]
+    y = alt.Y("name:N", title=None, sort=order)
+    colour = alt.Color("colour:N", scale=None)
+    tips = [
+        alt.Tooltip("name:N", title="bound"),
+        *(alt.Tooltip(f"{name}:Q", format=".4g") for name in ("lr", "low", "high")),
+        alt.Tooltip("rule:N"),
+    ]
+    base = alt.Chart(inline(rows))
+    bar = base.mark_bar(height=8, opacity=0.45).encode(
+        x=alt.X("low:Q", **x), x2="high:Q", y=y, color=colour, tooltip=tips
+    )
+    dot = base.mark_tick(thickness=3, height=18).encode(
+        x=alt.X("lr:Q", **x), y=y, color=colour, tooltip=tips
+    )
+    return bar + dot
+
+
+def _wrapped(text: str, width: int = 95) -> list[str]:
+    lines = [""]
+    for word in text.split():
+        if len(lines[-1]) + len(word) >= width:
+            lines.append("")
+        lines[-1] = f"{lines[-1]} {word}".strip()
+    return lines

@@ -1,0 +1,134 @@
+"""Chart of what changes of a network would do to it."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import altair as alt
+
+from normscope.report.style import NEUTRAL, PALETTE, inline, log_axis, positive
+
+if TYPE_CHECKING:
+    from normscope.results.stability import StabilityBound
+    from normscope.results.what_if import Variant, WhatIf
+
+__all__ = ["what_if_chart"]
+
+WIDTH, ROW = 420, 46
+KINDS = {
+    "local threshold": PALETTE[0],
+    "learns no more at": PALETTE[4],
+    "diverges at": PALETTE[1],
+}
+
+
+def what_if_chart(found: WhatIf, *, title: str | None = None) -> Any:
+    """Learning rates that each variant bears, as intervals; beside them the two ratios."""
+    made = [variant for variant in found if variant.made]
+    names = [variant.change for variant in made]
+    rates = [row for variant in made for row in _rates(variant)]
+    panels = [_intervals(rates, names)]
+    ratios = [row for variant in found.after if variant.made for row in _ratios(found, variant)]
+    if ratios:
+        panels.append(_gains(ratios, names))
+    best = found.best
+    shown = "What if: no change bears more for certain and learns as well"
+    if best is not None:
+        shown = f"What if: {best.change} bears the most"
+    heading = alt.Title(title or shown, subtitle=_notes(found))
+    return alt.hconcat(*panels, title=heading).resolve_scale(color="independent")
+
+
+def _rates(variant: Variant) -> list[dict[str, Any]]:
+    rows = []
+    if positive(variant.threshold):
+        rows.append(_rate(variant, "local threshold", variant.threshold, variant.threshold))
+    for kind, bound in (
+        ("learns no more at", variant.does_not_learn),
+        ("diverges at", variant.diverges),
+    ):
+        ends = _ends(bound)
+        if bound is not None and ends:
+            rows.append(_rate(variant, kind, ends[0], ends[-1], beyond=bound.high == math.inf))
+    return rows
+
+
+def _rate(
+    variant: Variant, kind: str, low: float, high: float, *, beyond: bool = False
+) -> dict[str, Any]:
+    shown = f"above {low:.4g}" if beyond else f"{low:.4g} to {high:.4g}"
+    return {"change": variant.change, "kind": kind, "low": low, "high": high, "shown": shown} | {
+        "lr": math.sqrt(low) * math.sqrt(high),
+        "end": "beyond" if beyond else "found",
+    }
+
+
+def _ends(bound: StabilityBound | None) -> list[float]:
+    return [] if bound is None else [end for end in (bound.low, bound.high) if positive(end)]
+
+
+def _intervals(rows: list[dict[str, Any]], names: list[str]) -> Any:
+    ends = [row[key] for row in rows for key in ("low", "high")]
+    x = {"title": "learning rate", **log_axis(ends)}
+    base = alt.Chart(inline(rows)).encode(
+        y=alt.Y("change:N", title=None, sort=names, axis=alt.Axis(labelLimit=220)),
+        yOffset=alt.YOffset("kind:N", sort=list(KINDS)),
+        color=_colour(KINDS),
+        tooltip=[
+            alt.Tooltip("change:N"),
+            alt.Tooltip("kind:N"),
+            alt.Tooltip("shown:N", title="learning rate"),
+        ],
+    )
+    bars = base.mark_bar(height=6, opacity=0.5).encode(x=alt.X("low:Q", **x), x2="high:Q")
+    shapes = alt.Scale(domain=["found", "beyond"], range=["circle", "triangle-right"])
+    dots = base.mark_point(filled=True, size=55, opacity=1).encode(
+        x=alt.X("lr:Q", **x), shape=alt.Shape("end:N", scale=shapes, legend=None)
+    )
+    return (bars + dots).properties(width=WIDTH, height=ROW * len(names))
+
+
+def _ratios(found: WhatIf, variant: Variant) -> list[dict[str, Any]]:
+    gain, low, high = found.limit_ratio(variant)
+    curvature = found.curvature_ratio(variant)
+    rows: list[dict[str, Any]] = [
+        {"change": variant.change, "kind": "by curvature", "ratio": curvature}
+        | {"low": curvature, "high": curvature},
+        {"change": variant.change, "kind": "by training", "ratio": gain, "low": low, "high": high},
+    ]
+    return [row for row in rows if positive(row["ratio"])]
+
+
+def _gains(rows: list[dict[str, Any]], names: list[str]) -> Any:
+    kinds = {"by curvature": PALETTE[0], "by training": PALETTE[4]}
+    ends = [row[key] for row in rows for key in ("low", "high")]
+    x = {"title": "rate that it bears, after / before", **log_axis([*ends, 1.0])}
+    base = alt.Chart(inline(rows)).encode(
+        y=alt.Y("change:N", title=None, sort=names[1:], axis=alt.Axis(labelLimit=220)),
+        yOffset=alt.YOffset("kind:N", sort=list(kinds)),
+        color=_colour(kinds),
+        tooltip=[alt.Tooltip("change:N"), alt.Tooltip("kind:N")]
+        + [alt.Tooltip(f"{key}:Q", format=".3g") for key in ("ratio", "low", "high")],
+    )
+    bars = base.mark_bar(height=6, opacity=0.5).encode(x=alt.X("low:Q", **x), x2="high:Q")
+    dots = base.mark_point(filled=True, size=55, opacity=1).encode(x=alt.X("ratio:Q", **x))
+    same = alt.Chart(inline([{"one": 1.0}])).mark_rule(strokeDash=[5, 4], color=NEUTRAL)
+    layers = alt.layer(same.encode(x=alt.X("one:Q", **x)), bars, dots)
+    return layers.properties(width=WIDTH // 2, height=ROW * (len(names) - 1))
+
+
+def _colour(kinds: dict[str, str]) -> Any:
+    scale = alt.Scale(domain=list(kinds), range=list(kinds.values()))
+    return alt.Color("kind:N", title=None, scale=scale, legend=alt.Legend(orient="bottom"))
+
+
+def _notes(found: WhatIf) -> list[str]:
+    apart = [v for v in found.after if found.disagreement(v) > 1]
+    if not apart:
+        return []
+    worst = max(apart, key=found.disagreement)
+    return [
+        f"curvature and trainings differ most for {worst.change}, by a factor "
+        f"{found.disagreement(worst):.3g}: the curvature is that of the start"
+    ]

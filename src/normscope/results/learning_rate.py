@@ -1,0 +1,140 @@
+"""Which learning rate to train with: three bounds, a race, one recommendation."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from normscope.record import Record
+from normscope.render import chart_of
+from normscope.results.stability import StabilityLimit, StabilityTrial
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["LRAdvice", "LRBound"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LRBound(Record):
+    """A learning rate that should not be passed, by one way of finding it.
+
+    Attributes:
+        name: ``"theory"``, ``"threshold"``, ``"diverges"`` or ``"does-not-learn"``.
+        lr: the bound; NaN if there is none, 0 or infinite if the search has an open end.
+        low: lower end of its interval.
+        high: upper end.
+        rule: how it was found, in words.
+        reason: why there is none, or what to know about it; empty if nothing.
+    """
+
+    name: str
+    lr: float
+    low: float
+    high: float
+    rule: str
+    reason: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether it is a positive finite number."""
+        return 0 < self.lr < math.inf
+
+    @property
+    def shown(self) -> str:
+        """Value and interval in words."""
+        if self.ok:
+            return f"{self.lr:.4g} [{self.low:.4g}, {self.high:.4g}]"
+        if self.low > 0 and self.high == math.inf:
+            return f"above {self.low:.4g}"
+        if self.low == 0 and self.high < math.inf:
+            return f"below {self.high:.4g}"
+        return "none"
+
+    def __repr__(self) -> str:
+        return f"LRBound({self.name}: {self.shown})"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LRAdvice(Record):
+    """A learning rate to train with, why, and the bounds it was held against.
+
+    Attributes:
+        lr: the recommendation; NaN if there is none.
+        low: from here on trainings of the race ended almost as well; NaN without recommendation.
+        high: up to here.
+        rule: how the recommendation was made, in words.
+        reason: why this rate; or why there is none.
+        bounds: theory, local threshold, divergence, no learning, in this order.
+        race: the trainings that decided, by learning rate.
+        limit: the bisection; None if it could not be made.
+        seconds: time spent.
+        config: every setting that was in effect.
+    """
+
+    lr: float
+    low: float
+    high: float
+    rule: str
+    reason: str
+    bounds: tuple[LRBound, ...]
+    race: tuple[StabilityTrial, ...]
+    limit: StabilityLimit | None
+    seconds: float
+    config: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def ok(self) -> bool:
+        """Whether there is a recommendation."""
+        return 0 < self.lr < math.inf
+
+    @property
+    def updates(self) -> int:
+        """Updates made in all trainings."""
+        trials = (*self.race, *(self.limit.trials if self.limit is not None else ()))
+        return sum(trial.updates for trial in trials)
+
+    def bound(self, name: str) -> LRBound:
+        """One of the bounds, by name."""
+        return next(bound for bound in self.bounds if bound.name == name)
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row for the recommendation and one per bound."""
+        import pandas as pd
+
+        rows = [
+            {"name": "recommended", "lr": self.lr, "low": self.low, "high": self.high}
+            | {"rule": self.rule, "reason": self.reason}
+        ]
+        names = ("name", "lr", "low", "high", "rule", "reason")
+        rows += [{name: getattr(bound, name) for name in names} for bound in self.bounds]
+        return pd.DataFrame(rows, columns=list(names))
+
+    def summary(self) -> str:
+        """A few lines for a terminal."""
+        head = f"{self.lr:.3g} [{self.low:.3g}, {self.high:.3g}]" if self.ok else "none"
+        lines = [f"recommended learning rate: {head}", f"  {self.reason}", f"  rule: {self.rule}"]
+        for bound in self.bounds:
+            note = f"  ({bound.reason})" if bound.reason else ""
+            lines.append(f"  {TITLES[bound.name]:<22} {bound.shown}{note}")
+        lines.append(f"{self.updates} updates in all, {self.seconds:.1f} s")
+        lines.append(", ".join(f"{k} {v}" for k, v in self.config.items() if v is not None))
+        return "\n".join(lines)
+
+    def chart(self, **options: Any) -> Any:
+        """Losses of all trainings over the learning rate, the bounds below, as an Altair chart."""
+        return chart_of(self, **options)
+
+    def __repr__(self) -> str:
+        if not self.ok:
+            return f"LRAdvice(no recommendation: {self.reason})"
+        return f"LRAdvice({self.lr:.3g} [{self.low:.3g}, {self.high:.3g}])"
+
+
+TITLES = {
+    "theory": "theory",
+    "threshold": "local threshold",
+    "diverges": "diverges at",
+    "does-not-learn": "learns no more at",
+}

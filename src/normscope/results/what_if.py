@@ -1,0 +1,239 @@
+"""What changes of a network would do to it: one table, before and after."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from normscope.errors import InputError
+from normscope.record import Record
+from normscope.registry import near_match
+from normscope.render import chart_of
+from normscope.results.stability import StabilityBound
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Variant", "WhatIf"]
+
+BEFORE = "as it is"
+APART = 3.0  # factor between two ratios that is called large
+WORSE = 1.1  # times the loss reached before: no longer as good
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Variant(Record):
+    """One network of a comparison: as it is, or after one change.
+
+    Attributes:
+        change: as it was written; ``"as it is"`` for the network before.
+        loss: before any training.
+        lambda_max: largest curvature of the loss on the first batch.
+        lambda_error: bound of its error.
+        threshold: 2 (1 + momentum) / lambda_max; NaN where that does not hold.
+        diverges: bisected limit; None if it was not looked for.
+        does_not_learn: the same for the other criterion.
+        reached: lowest loss that one of these trainings came to; NaN without trainings.
+        reached_lr: at which rate.
+        kappa: largest kappa_80% of the hidden layers.
+        kappa_layer: where.
+        reason: what could not be made or measured, and why; empty if nothing.
+    """
+
+    change: str
+    loss: float = math.nan
+    lambda_max: float = math.nan
+    lambda_error: float = math.nan
+    threshold: float = math.nan
+    diverges: StabilityBound | None = None
+    does_not_learn: StabilityBound | None = None
+    reached: float = math.nan
+    reached_lr: float = math.nan
+    kappa: float = math.nan
+    kappa_layer: str = ""
+    reason: str = ""
+
+    @property
+    def made(self) -> bool:
+        """Whether anything is known of it."""
+        return not math.isnan(self.lambda_max) or self.diverges is not None
+
+    def __repr__(self) -> str:
+        if not self.made:
+            return f"Variant({self.change!r}: {self.reason})"
+        return f"Variant({self.change!r}, lambda_max {self.lambda_max:.4g})"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class WhatIf(Record):
+    """A network before and after single changes.
+
+    Attributes:
+        variants: the network as it is, then one per change in the order given.
+        seconds: time spent.
+        config: every setting that was in effect.
+    """
+
+    variants: tuple[Variant, ...]
+    seconds: float
+    config: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def before(self) -> Variant:
+        """The network as it is."""
+        return self.variants[0]
+
+    @property
+    def after(self) -> tuple[Variant, ...]:
+        """The changed networks."""
+        return self.variants[1:]
+
+    def __getitem__(self, change: str) -> Variant:
+        for variant in self.variants:
+            if variant.change == change:
+                return variant
+        raise InputError(
+            f"No change {change!r} here. {near_match(change, [v.change for v in self.variants])}"
+        )
+
+    def __iter__(self) -> Iterator[Variant]:
+        return iter(self.variants)
+
+    def curvature_ratio(self, variant: Variant) -> float:
+        """lambda_max before / after: how much larger a rate the curvature alone would allow."""
+        after = variant.lambda_max
+        return self.before.lambda_max / after if after > 0 else math.nan
+
+    def limit_ratio(
+        self, variant: Variant, criterion: str = "does-not-learn"
+    ) -> tuple[float, float, float]:
+        """Bisected limit after / before: value, lowest and highest that the intervals allow."""
+        a, b = limit_of(variant, criterion), limit_of(self.before, criterion)
+        if a is None or b is None or not (a.closed and b.closed):
+            return math.nan, math.nan, math.nan
+        return a.lr / b.lr, a.low / b.high, a.high / b.low
+
+    def disagreement(self, variant: Variant) -> float:
+        """How far the two ratios are apart, as a factor from 1 on; NaN if one is not known."""
+        one, other = self.curvature_ratio(variant), self.limit_ratio(variant)[0]
+        return math.exp(abs(math.log(one / other))) if one > 0 and other > 0 else math.nan
+
+    @property
+    def best(self) -> Variant | None:
+        """The change with the largest gain in the rate that still learns, if one is certain.
+
+        Certain: the lowest gain that the intervals allow is above 1. What then learns worse (its
+        trainings come to a loss more than 10 % above the one before) is left out.
+        """
+        line = WORSE * self.before.reached
+        gains = [(self.limit_ratio(v), v) for v in self.after if v.reached <= line]
+        sure = [(gain[0], v) for gain, v in gains if gain[1] > 1]
+        return max(sure, key=lambda pair: pair[0])[1] if sure else None
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row per variant."""
+        import pandas as pd
+
+        return pd.DataFrame([self._row(variant) for variant in self.variants])
+
+    def _row(self, v: Variant) -> dict[str, Any]:
+        row: dict[str, Any] = {
+            "change": v.change,
+            "loss": v.loss,
+            "lambda_max": v.lambda_max,
+            "threshold": v.threshold,
+        }
+        for name, bound in (("diverges", v.diverges), ("learns", v.does_not_learn)):
+            row |= {
+                f"{name}_low": math.nan if bound is None else bound.low,
+                f"{name}_high": math.nan if bound is None else bound.high,
+            }
+        gain, low, high = self.limit_ratio(v)
+        return row | {
+            "reached": v.reached,
+            "kappa_80": v.kappa,
+            "curvature_ratio": self.curvature_ratio(v),
+            "limit_ratio": gain,
+            "limit_ratio_low": low,
+            "limit_ratio_high": high,
+            "reason": v.reason,
+        }
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What could not be made, and where curvature and measured limits tell another story."""
+        lines = [f"{v.change}: {v.reason}" for v in self.variants if v.reason]
+        for v in self.after:
+            factor = self.disagreement(v)
+            if factor > APART:
+                lines.append(
+                    f"{v.change}: the curvature promises {_times(self.curvature_ratio(v))} the "
+                    f"learning rate, trainings bear {_times(self.limit_ratio(v)[0])}; the two "
+                    f"differ by a factor {factor:.3g}. The curvature is that of the start; "
+                    "believe the trainings."
+                )
+        return tuple(lines)
+
+    def summary(self) -> str:
+        """A table for a terminal."""
+        head = ["change", "loss", "lambda_max", "threshold", "diverges at", "learns no more at"]
+        head += ["reached", "kappa_80", "1/lambda", "limit"]
+        rows = [head, *(self._cells(v) for v in self.variants if v.made)]
+        widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
+        lines = ["  ".join(c.ljust(w) for c, w in zip(r, widths, strict=True)) for r in rows]
+        best = self.best
+        verdict = "no change raises the limit for certain and learns as well"
+        if best is not None:
+            gain, low, high = self.limit_ratio(best)
+            verdict = (
+                f"best: {best.change}, which bears {gain:.3g} times the learning rate "
+                f"[{low:.3g}, {high:.3g}]"
+            )
+        tail = [verdict] if any(v.does_not_learn for v in self.after) else []
+        return "\n".join([*(line.rstrip() for line in lines), *tail, *self.notes])
+
+    def _cells(self, v: Variant) -> list[str]:
+        first = v is self.before
+        return [
+            v.change,
+            _number(v.loss),
+            _number(v.lambda_max),
+            _number(v.threshold),
+            _interval(v.diverges),
+            _interval(v.does_not_learn),
+            _number(v.reached),
+            _number(v.kappa),
+            "1" if first else _times(self.curvature_ratio(v)),
+            "1" if first else _times(self.limit_ratio(v)[0]),
+        ]
+
+    def chart(self, **options: Any) -> Any:
+        """Thresholds and limits of all variants, as an Altair chart."""
+        return chart_of(self, **options)
+
+    def __repr__(self) -> str:
+        best = self.best
+        return f"WhatIf({len(self.after)} changes, best: {best.change if best else 'none'})"
+
+
+def limit_of(variant: Variant, criterion: str) -> StabilityBound | None:
+    """One of the two bisected limits."""
+    return variant.diverges if criterion == "diverges" else variant.does_not_learn
+
+
+def _number(value: float) -> str:
+    return "-" if math.isnan(value) else f"{value:.3g}"
+
+
+def _times(ratio: float) -> str:
+    return "-" if math.isnan(ratio) else f"x {ratio:.3g}"
+
+
+def _interval(bound: StabilityBound | None) -> str:
+    if bound is None:
+        return "-"
+    low = "" if bound.low == 0 else f"{bound.low:.3g}"
+    high = "" if bound.high == math.inf else f"{bound.high:.3g}"
+    return f"{low} to {high}".strip() if low or high else "not found"
