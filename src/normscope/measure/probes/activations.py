@@ -70,7 +70,8 @@ class _Channels:
     def __init__(self, site: Site, bins: int) -> None:
         self._site = site
         self._moments = ChannelMoments()
-        self._histograms = StreamedHistograms(bins) if bins else None
+        # What a norm gives goes into an activation, or is added to something that does.
+        self._histograms = StreamedHistograms(bins) if bins and site.kind != NORM else None
         self._low: Tensor | None = None
         self._high: Tensor | None = None
 
@@ -121,8 +122,9 @@ def activations(
     position of the data, *full* if it is always above 0. Growth is a straight line fitted to log10
     of the mean channel variance of the hidden layers, of all of them and of even and odd ones.
 
-    Each channel has its own bins. They span the first batch; when a later value lies outside,
-    neighbouring bins are joined in pairs until it is inside, so that every value counts.
+    Histograms are kept of layers' outputs and activations' inputs, with bins for each channel. They
+    span the first batch; when a later value lies outside, neighbouring bins are joined in pairs
+    until it is inside, so that every value counts.
 
     Args:
         model: any module.

@@ -66,7 +66,9 @@ def test_every_network_of_the_roster(case):
         assert (signal.variance >= 0).all()
         assert (signal.minimum <= signal.mean + 1e-12).all()
         assert (signal.mean <= signal.maximum + 1e-12).all()
-        assert (signal.histograms.counts.sum(1) == signal.histograms.counts[0].sum()).all()
+        if signal.kind != "norm":
+            counts = signal.histograms.counts.sum(1)
+            assert (counts == counts[0]).all()
     assert Activations.from_json(found.to_json()) == found
     assert len(found.to_frame()) == len(found.coverage.layers)
     assert "layers measured" in found.summary()
