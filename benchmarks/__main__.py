@@ -2,9 +2,9 @@
 
 Parts: ``products`` (cost of one product), ``solvers`` (products per eigenvalue, beside ARPACK),
 ``theory`` (predictions, phase diagrams, start-up), ``randmat`` (products of random matrices),
-``teacher_student`` (Luo's Figure 1a, online SGD), ``monitor`` (what watching a training costs) and
-``peers`` (workloads W1-W7 beside other packages). Results of the last five are written to
-benchmarks/results as JSON.
+``teacher_student`` (Luo's Figure 1a, online SGD), ``monitor`` (what watching a training costs),
+``bjorck`` (ResNet-110 at initialization; needs NORMSCOPE_DATA) and ``peers`` (workloads W1-W7
+beside other packages). Results of the last six are written to benchmarks/results as JSON.
 """
 
 from __future__ import annotations
@@ -14,7 +14,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from benchmarks import monitor, peers, products, randmat, spectral_matvecs, teacher_student, theory
+from benchmarks import (
+    bjorck_init,
+    monitor,
+    peers,
+    products,
+    randmat,
+    spectral_matvecs,
+    teacher_student,
+    theory,
+)
 from benchmarks.timing import machine
 
 RESULTS = Path(__file__).parent / "results"
@@ -31,6 +40,7 @@ PARTS: dict[str, Any] = {
     "randmat": randmat.main,
     "teacher_student": teacher_student.main,
     "monitor": monitor.main,
+    "bjorck": bjorck_init.main,
     "peers": peers.main,
 }
 
