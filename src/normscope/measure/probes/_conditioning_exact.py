@@ -11,6 +11,7 @@ from torch import Tensor
 from normscope.errors import InputError, MeasurementError
 from normscope.measure._memory import readable_bytes
 from normscope.measure.probes._conditioning_factors import weight_factors, weight_rows
+from normscope.measure.probes._conditioning_moments import add_gram
 from normscope.measure.probes._spectra import rounding_share
 from normscope.measure.probes.sites import Site
 from normscope.results.conditioning import CurvatureBlock
@@ -20,7 +21,6 @@ __all__ = ["ExactCurvature"]
 
 COPIES = 3  # of a matrix that exist at once: the sum, LAPACK's copy and its work space
 PIECE = 2.5e8  # bytes of rows that are multiplied at a time
-STRIPS = 8  # only the upper triangle is computed, by strips
 NOT_SUMMED = (
     "the gradients of single samples do not add up to that of the weight: it is used in another "
     "form too (transposed, or in parts)"
@@ -135,7 +135,7 @@ class ExactCurvature:
         for start in range(0, samples, step):
             part = slice(start, start + step)
             rows = torch.cat([weight.rows(part) for weight in group], dim=1).cpu()
-            _add_upper(total, rows)
+            add_gram(total, rows.T)
 
     def _has_room(self, group: list[_Weight], size: int) -> bool:
         held = sum(8 * total.numel() for total in self._sums.values())
@@ -192,12 +192,3 @@ def _close(found: Tensor, exact: Tensor, scale: float) -> bool:
     tolerance = torch.finfo(exact.dtype).eps ** 0.6
     gap = float((found - exact.to(found)).abs().max())
     return gap <= tolerance * max(scale, float(exact.abs().max()))
-
-
-def _add_upper(total: Tensor, rows: Tensor) -> None:
-    """Add rows^T rows, on and above the diagonal (by strips, so a little below too)."""
-    size = len(total)
-    step = -(-size // STRIPS) if size > 64 * STRIPS else size
-    for start in range(0, size, step):
-        stop = min(start + step, size)
-        total[start:stop, start:].addmm_(rows[:, start:stop].T, rows[:, start:])

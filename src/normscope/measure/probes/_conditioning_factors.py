@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -12,9 +14,9 @@ __all__ = ["patches", "weight_factors", "weight_rows"]
 
 
 def patches(x: Tensor, geometry: Geometry, *, windows: tuple[int, ...] | None = None) -> Tensor:
-    """What the window of a convolution sees, (n, channels, *space) -> (n, P, channels, K).
+    """What the window of a convolution sees, (n, channels, *space) -> (n, P, channels x K).
 
-    ``windows`` cuts the number of places per axis.
+    ``windows`` cuts the number of places per axis. The result has its places last in memory.
     """
     x = functional.pad(x, _padding(geometry))
     for axis, (size, step, gap) in enumerate(
@@ -24,10 +26,9 @@ def patches(x: Tensor, geometry: Geometry, *, windows: tuple[int, ...] | None = 
         if windows is not None:
             x = x.narrow(2 + axis, 0, windows[axis])
     space = len(geometry.kernel)
-    order = [0, *range(2, 2 + space), 1, *range(2 + space, 2 + 2 * space)]
-    n, channels = x.shape[:2]
-    places = x.shape[2 : 2 + space].numel()
-    return x.permute(order).reshape(n, places, channels, -1)
+    kernel_first = [1, *range(2 + space, 2 + 2 * space), 0, *range(2, 2 + space)]
+    width, n = x.shape[1] * math.prod(geometry.kernel), x.shape[0]
+    return x.permute(kernel_first).reshape(width, n, -1).permute(1, 2, 0)
 
 
 def _padding(geometry: Geometry) -> list[int]:

@@ -13,6 +13,7 @@ from normscope.measure._batches import Batch, float_leaves
 from normscope.measure._memory import readable_bytes
 from normscope.measure.probes._conditioning_exact import ExactCurvature
 from normscope.measure.probes._conditioning_factors import patches as window_patches
+from normscope.measure.probes._conditioning_moments import RawMoment
 from normscope.measure.probes._conditioning_slopes import KINDS, LABELS
 from normscope.measure.probes._spectra import moment_spectrum
 from normscope.measure.probes.moments import SecondMoment
@@ -35,11 +36,12 @@ PIECE = 2**22  # numbers in rows of patches that are laid out at a time
 class _Layer:
     """The moments of one site."""
 
-    def __init__(self, site: Site, dtype: torch.dtype) -> None:
+    def __init__(self, site: Site, dtype: torch.dtype, *, centred: bool) -> None:
         self.site = site
         self.dtype = dtype
-        self.inputs = SecondMoment()
-        self.gradients = SecondMoment()
+        make = SecondMoment if centred else RawMoment
+        self.inputs: SecondMoment | RawMoment = make()
+        self.gradients: SecondMoment | RawMoment = make()
         self.failure = ""
         self.complete = False  # both moments are known to fit
 
@@ -81,7 +83,7 @@ class MomentProbe(Probe):
     def entering(self, site: Site, x: Tensor) -> None:
         layer = self._layers.get(site.name)
         if layer is None:
-            layer = self._layers[site.name] = _Layer(site, x.dtype)
+            layer = self._layers[site.name] = _Layer(site, x.dtype, centred=self._centered)
             self._reserve(_width(site, x, self._patches), "input")
         if self._patches and site.geometry is not None:
             _add_patches(layer.inputs, site, x)
@@ -113,7 +115,7 @@ class MomentProbe(Probe):
         layer = self._layers.get(site.name)
         if layer is None or layer.failure:
             return
-        if not bool(g.isfinite().all()):
+        if not bool(g.sum().isfinite()) and not bool(g.isfinite().all()):
             layer.failure = "the gradient of its output is not finite"
             return
         rows = site.rows(g)
@@ -195,7 +197,7 @@ class SlopeMoments(MomentProbe):
         for slopes in KINDS[self._kind](run, self.generator):
             if self.exact is not None and not self._certified:
                 self._certify(run, slopes, self.exact)
-            run.replayed(slopes, self.take)
+            run.replayed(slopes, self.take, parameters=False)
             if self.exact is not None:
                 self.exact.flush()
 
@@ -257,9 +259,9 @@ def _width(site: Site, x: Tensor, windows: bool) -> int:
     return width * math.prod(site.geometry.kernel)
 
 
-def _add_patches(moment: SecondMoment, site: Site, x: Tensor) -> None:
+def _add_patches(moment: SecondMoment | RawMoment, site: Site, x: Tensor) -> None:
     geometry = site.geometry
     assert geometry is not None
     step = max(1, PIECE // max(1, x[0].numel() * math.prod(geometry.kernel)))
     for part in torch.split(x, step):
-        moment.add(window_patches(part, geometry).flatten(2))
+        moment.add(window_patches(part.double(), geometry))

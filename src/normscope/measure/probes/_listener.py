@@ -38,15 +38,25 @@ class Listener(Watcher):
         self.troubles: dict[tuple[int, str], tuple[str, str]] = {}
         self.first_nonfinite: str | None = None
         self.replayed_to: Callable[[Site, Tensor], None] | None = None
+        self._inner: set[str] = set()  # weights of layers behind others
+        self._outer: set[str] = set()
 
     @property
     def names(self) -> list[str]:
         """Names of the sites seen."""
         return list(self.sites)
 
+    @property
+    def spared(self) -> frozenset[str]:
+        """Weights and biases whose gradients no backward pass needs to reach the other sites."""
+        weights = self._inner - self._outer
+        biases = {name.removesuffix("weight") + "bias" for name in weights}
+        return frozenset(weights | biases)
+
     def begin(self, *, backward: bool) -> None:
         """A pass is about to begin."""
         self.deaf = False
+        self._inner, self._outer = set(), set()
         self._backward = backward
 
     def entering(self, site: Site, x: Tensor) -> None:
@@ -67,6 +77,8 @@ class Listener(Watcher):
             reason = f"signals are not finite from {self.first_nonfinite!r} on"
             self._trouble(site, "failed", reason)
             return
+        if site.weight is not None:
+            (self._inner if x.requires_grad else self._outer).add(site.weight)
         if self._seen(site):
             self._tell(site, lambda probe: probe.leaving(site, x.detach(), out.detach()))
         if self._backward and out.requires_grad and self._seen(site, gradients=True):

@@ -43,6 +43,7 @@ class Pass:
     weights: dict[str, Tensor]
     _quietly: Callable[[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]], Any]
     _replay: Callable[..., Any]
+    _spared: frozenset[str] = frozenset()
 
     def pulled_back(
         self, slopes: Sequence[Tensor], names: Sequence[str]
@@ -57,18 +58,24 @@ class Pass:
         return dict(zip(names, found, strict=True))
 
     def replayed(
-        self, slopes: Sequence[Tensor], tell: Callable[[Site, Tensor], None]
+        self,
+        slopes: Sequence[Tensor],
+        tell: Callable[[Site, Tensor], None],
+        *,
+        parameters: bool = True,
     ) -> dict[str, Tensor | None]:
         """One more backward pass, of <slopes, outputs>: ``tell(site, g)`` for each site seen.
 
         ``g`` is the gradient in what came out there; ``slopes`` as for ``pulled_back``. Needs
         ``keeps_graph``, and a ``sees`` that is true of gradients. Returns the gradients of the
-        parameters.
+        parameters; without ``parameters`` only of those without which the pass would stop before
+        it has reached every site, which takes half the time.
         """
         pairs = zip(float_leaves(self.outputs), slopes, strict=True)
         outputs, kept = zip(*((o, s) for o, s in pairs if o.requires_grad), strict=True)
-        found = self._replay(outputs, list(self.weights.values()), kept, tell)
-        return dict(zip(self.weights, found, strict=True))
+        names = [n for n in self.weights if parameters or n not in self._spared]
+        found = self._replay(outputs, [self.weights[n] for n in names], kept, tell)
+        return dict(zip(names, found, strict=True))
 
 
 class Probe:

@@ -223,6 +223,7 @@ class _Passing:
             weights=dict(zip(names, leaves, strict=True)),
             _quietly=self._quietly,
             _replay=self._replay,
+            _spared=self._listener.spared,
         )
         self._listener.deaf = True
         for probe in self._probes:
