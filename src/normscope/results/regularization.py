@@ -21,6 +21,7 @@ __all__ = ["BatchNormRegularization", "LayerRegularization"]
 Floats = NDArray[np.float64]
 FAR = 0.25  # share by which the paper's form may miss the complete one before it is said
 ADDING = 0.1  # share by which the sum of the layers may miss the whole before it is said
+KINKED = 0.1  # share of curvature outside the Hessian before it is said
 ALL = "(all)"  # the row of all layers together
 
 
@@ -222,6 +223,22 @@ class BatchNormRegularization(Record):
         sizes = ", ".join(map(str, self.batch_sizes))
         return f"BatchNormRegularization({len(self.layers)} layers, batch sizes {sizes})"
 
+    @staticmethod
+    def _misses_kinks(layer: LayerRegularization) -> bool:
+        """At the largest batch, where a smooth network's curvature is that of its Hessian."""
+        missed = abs(layer.wide_second_order[-1] - layer.second_order[-1])
+        error = np.hypot(layer.wide_second_order_error[-1], layer.second_order_error[-1])
+        return bool(missed > KINKED * abs(layer.second_order[-1]) + 3 * error)
+
+    @staticmethod
+    def _kinks(layer: LayerRegularization) -> str:
+        return (
+            f"{layer.layer}: the Hessian sees a curvature of {layer.second_order[-1]:.3g}, the "
+            f"noise one of {layer.wide_second_order[-1]:.3g} at batch size "
+            f"{layer.batch_sizes[-1]}: kinks (ReLU, max-pooling) have no second derivative, and a "
+            "confident network curves more further out."
+        )
+
     def _index(self, batch_size: int) -> int:
         found = np.flatnonzero(self.batch_sizes == batch_size)
         if not len(found):
@@ -271,6 +288,7 @@ class BatchNormRegularization(Record):
                     f"complete {complete:.2g}; multiply its decay by "
                     f"{float(complete / _nonzero(paper)):.2g} for the same total."
                 )
+        found += [self._kinks(layer) for layer in self.layers if self._misses_kinks(layer)]
         total = float(sum(layer.measured[0] for layer in self.layers))
         if abs(self.together[0] - total) > max(ADDING * abs(total), 2 * self.together_error[0]):
             found.append(

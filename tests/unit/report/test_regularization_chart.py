@@ -67,7 +67,18 @@ def test_what_is_said():
     assert "b: batch noise lowers the loss" in said
     assert "a: the diagonal form behind zeta gives 0.06 of the complete 0.22" in said
     assert "Layers do not add" in said
+    assert "kinks" not in said  # 10 % is within the bar and its error
     found = result(layer("a"))
     assert found.layers[0].mean_share == pytest.approx([0.5, 0.5])
     assert found.layers[0].effective_batch_size == pytest.approx(SIZES)
     assert found.layers[0].ratio == pytest.approx([1.2 / 1.1] * 2)
+
+
+def test_kinks_are_said():
+    from dataclasses import replace
+
+    kinked = layer("a")
+    kinked = replace(kinked, wide_second_order=1.5 * kinked.second_order)
+    assert "a: the Hessian sees a curvature of 0.05, the noise one of 0.075" in " ".join(
+        result(kinked).advice()
+    )
