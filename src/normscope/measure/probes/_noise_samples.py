@@ -239,6 +239,7 @@ class _Rows:
         self._grads = grads
         self.group: dict[str, Names] = {}
         self._factors: dict[Names, list[tuple[Tensor | None, Tensor]]] = {}
+        self._tables: dict[Names, Tensor] = {}
 
     def add(self, tap: Tap, delta: Tensor) -> None:
         """Take in one use of one layer."""
@@ -266,33 +267,43 @@ class _Rows:
 
     def _sum(self, names: Names) -> Tensor:
         """The same from what the taps saw, over all samples and positions."""
-        uses = self._factors[names]
-        sums = [
-            d.sum((0, 1)) if x is None else d.flatten(0, 1).T @ x.flatten(0, 1) for x, d in uses
-        ]
-        return torch.stack(sums).sum(0).reshape(-1)
+        if self._is_short(names):
+            [(x, d)] = self._factors[names]
+            assert x is not None
+            return (d.flatten(0, 1).T @ x.flatten(0, 1)).reshape(-1)
+        return self._table(names).sum(0)
 
     def lengths(self, names: Names) -> Tensor:
         """Squared lengths, (samples,) float64."""
+        if self._is_short(names):
+            [(x, d)] = self._factors[names]
+            assert x is not None
+            return _short_lengths(x, d)
+        return self._table(names).double().square().sum(1)
+
+    def _is_short(self, names: Names) -> bool:
+        """Whether inner products over pairs of positions are less work than the gradients."""
         uses = self._factors[names]
-        if len(uses) == 1 and (short := _short_lengths(*uses[0])) is not None:
-            return short.double()
-        rows = torch.stack(
-            [d.sum(1) if x is None else (d.transpose(1, 2) @ x).flatten(1) for x, d in uses]
-        ).sum(0)
-        return rows.double().square().sum(1)
+        if len(uses) > 1 or uses[0][0] is None:
+            return False
+        x, d = uses[0][0], uses[0][1]
+        positions, size_in, size_out = x.shape[1], x.shape[2], d.shape[2]
+        return positions == 1 or positions * (size_in + size_out) < size_in * size_out
+
+    def _table(self, names: Names) -> Tensor:
+        """The gradients themselves, (samples, entries), summed over the uses of the layer."""
+        if names not in self._tables:
+            uses = self._factors[names]
+            rows = [d.sum(1) if x is None else (d.mT @ x).flatten(1) for x, d in uses]
+            self._tables[names] = rows[0] if len(rows) == 1 else torch.stack(rows).sum(0)
+        return self._tables[names]
 
 
-def _short_lengths(x: Tensor | None, d: Tensor) -> Tensor | None:
-    """|sum over positions of d x^T|^2 from inner products, where that is less work."""
-    if x is None:
-        return None
-    positions, size_in, size_out = x.shape[1], x.shape[2], d.shape[2]
-    if positions == 1:
+def _short_lengths(x: Tensor, d: Tensor) -> Tensor:
+    """|sum over positions of d x^T|^2 of every sample."""
+    if x.shape[1] == 1:
         return x[:, 0].double().square().sum(1) * d[:, 0].double().square().sum(1)
-    if positions * (size_in + size_out) >= size_in * size_out:
-        return None
-    return ((x @ x.transpose(1, 2)).double() * (d @ d.transpose(1, 2)).double()).sum((1, 2))
+    return ((x @ x.mT).double() * (d @ d.mT).double()).sum((1, 2))
 
 
 def parts_of(batch: Batch, *, groups: bool) -> Iterator[Batch]:
