@@ -19,6 +19,12 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import normscope as ns
+from benchmarks.moments import (
+    curvlinops_moments,
+    hooked_moments,
+    nngeometry_moments,
+    our_moments,
+)
 from benchmarks.workloads import Workload, gauss_newton, output_curvature, unbuffered
 
 __all__ = ["CONTESTANTS", "Contestant", "start_vector"]
@@ -257,16 +263,26 @@ CONTESTANTS = [
         "normscope",
         "normscope",
         "normscope",
-        {"eigenvalues": _ours, "gram": _our_gram, "density": _our_density},
+        {
+            "eigenvalues": _ours,
+            "gram": _our_gram,
+            "density": _our_density,
+            "moments": our_moments,
+        },
         "none",
     ),
     Contestant("torch.func", "torch.func", "torch", {"eigenvalues": _torch_func}),
+    Contestant("torch hooks", "torch", "torch", {"moments": hooked_moments}, "none"),
     Contestant("torch.func linearize", "torch.func", "torch", {"eigenvalues": _torch_linearize}),
     Contestant(
         "curvlinops",
         "curvlinops",
         "curvlinops-for-pytorch",
-        {"eigenvalues": _curvlinops, "density": _curvlinops_density},
+        {
+            "eigenvalues": _curvlinops,
+            "density": _curvlinops_density,
+            "moments": curvlinops_moments,
+        },
     ),
     Contestant(
         "curvlinops, unaided",
@@ -288,6 +304,6 @@ CONTESTANTS = [
         "nngeometry",
         "nngeometry",
         "nngeometry",
-        {"eigenvalues": _nngeometry, "gram": _nngeometry_gram},
+        {"eigenvalues": _nngeometry, "gram": _nngeometry_gram, "moments": nngeometry_moments},
     ),
 ]

@@ -1,8 +1,4 @@
-"""The workloads W1-W7: networks, data and float64 references that share no code with normscope.
-
-W5, the second moments of every layer's inputs and output gradients, is not measured: normscope
-has no such function yet.
-"""
+"""The workloads W1-W7: networks, data and float64 references that share no code with normscope."""
 
 from __future__ import annotations
 
@@ -21,7 +17,7 @@ from torch.nn import functional
 
 from benchmarks.products import mlp, resnet20
 
-__all__ = ["WORKLOADS", "Workload", "gauss_newton", "reference", "unbuffered"]
+__all__ = ["CLASSES", "WORKLOADS", "Workload", "gauss_newton", "reference", "unbuffered"]
 
 CLASSES = 10
 Product = Callable[[np.ndarray], np.ndarray]
@@ -37,7 +33,7 @@ class Workload:
     inputs: Tensor
     targets: Tensor  # class labels; the quantities of W1, W4 and W6 do not depend on them
     loss: str  # "mse" (half the sum over outputs, mean over samples) or "cross_entropy"
-    task: str  # "eigenvalues", "gram" or "density"
+    task: str  # "eigenvalues", "gram", "density" or "moments"
     k: int = 1
 
     def criterion(self, outputs: Tensor, targets: Tensor) -> Tensor:
@@ -97,6 +93,10 @@ def reference(work: Workload) -> np.ndarray:
     """Converged float64 eigenvalues, largest first."""
     if work.task == "gram":
         return _dense_gram(work)
+    if work.task == "moments":
+        from benchmarks.moments import hooked
+
+        return hooked(work, torch.float64)
     if work.task == "density":
         return np.zeros(0)  # fixed work: random vectors differ between the contestants
     product, size = gauss_newton(work, torch.float64)
@@ -163,6 +163,16 @@ def _w4(full: bool) -> Workload:
     return Workload("W4", question, _dense((784, 500, 500, 10)), x, _labels(200), "mse", "gram")
 
 
+def _w5(full: bool) -> Workload:
+    samples = 512 if full else 64
+    what = "Kronecker factors of every layer (patches, expected labels) and all their eigenvalues"
+    work = _resnet("W5", what, False, samples, "moments")
+    for layer in work.model.modules():  # some packages treat a bias as one more input
+        if isinstance(layer, nn.Conv2d | nn.Linear):
+            layer.register_parameter("bias", None)
+    return work
+
+
 def _w6(full: bool) -> Workload:
     samples = 512 if full else 256
     question = f"top ten eigenvalues of J^T J / T, MLP 784-500-500-10, T={samples}"
@@ -180,6 +190,7 @@ WORKLOADS: dict[str, Callable[[bool], Workload]] = {
     "W2": _w2,
     "W3": _w3,
     "W4": _w4,
+    "W5": _w5,
     "W6": _w6,
     "W7": _w7,
 }

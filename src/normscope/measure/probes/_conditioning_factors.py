@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor
@@ -10,7 +11,7 @@ from torch.nn import functional
 
 from normscope.measure.probes.sites import Geometry, Site
 
-__all__ = ["patches", "weight_factors", "weight_rows"]
+__all__ = ["patch_gram", "patches", "weight_factors", "weight_rows"]
 
 
 def patches(x: Tensor, geometry: Geometry, *, windows: tuple[int, ...] | None = None) -> Tensor:
@@ -18,17 +19,52 @@ def patches(x: Tensor, geometry: Geometry, *, windows: tuple[int, ...] | None = 
 
     ``windows`` cuts the number of places per axis. The result has its places last in memory.
     """
-    x = functional.pad(x, _padding(geometry))
-    for axis, (size, step, gap) in enumerate(
-        zip(geometry.kernel, geometry.stride, geometry.dilation, strict=True)
-    ):
-        x = x.unfold(2 + axis, gap * (size - 1) + 1, step)[..., ::gap]
-        if windows is not None:
-            x = x.narrow(2 + axis, 0, windows[axis])
     space = len(geometry.kernel)
+    x = _unfolded(functional.pad(x, _padding(geometry)), geometry, range(space))
+    for axis, count in enumerate(windows or ()):
+        x = x.narrow(2 + axis, 0, count)
     kernel_first = [1, *range(2 + space, 2 + 2 * space), 0, *range(2, 2 + space)]
     width, n = x.shape[1] * math.prod(geometry.kernel), x.shape[0]
     return x.permute(kernel_first).reshape(width, n, -1).permute(1, 2, 0)
+
+
+def patch_gram(x: Tensor, geometry: Geometry) -> tuple[Tensor, int]:
+    """The sum of v v^T over all patches v, and their number; stride 1 along the first axis.
+
+    Rows of the first axis that are s apart have the same products wherever the window stands, but
+    for the rows at the border. So a product per shift s, corrected at the border, is enough, and
+    the first axis need not be unfolded: half the work of the patches themselves.
+    """
+    space, size, gap = len(geometry.kernel), geometry.kernel[0], geometry.dilation[0]
+    x = _unfolded(functional.pad(x, _padding(geometry)), geometry, range(1, space))
+    n, channels, height = x.shape[:3]
+    row_first = [1, *range(2 + space, x.ndim), 2, 0, *range(3, 2 + space)]
+    v = x.permute(row_first).reshape(-1, height, n * x.shape[3 : 2 + space].numel())
+    width, places = len(v), height - gap * (size - 1)
+
+    def product(first: int, second: int, rows: int) -> Tensor:
+        return v[:, first : first + rows].flatten(1) @ v[:, second : second + rows].flatten(1).T
+
+    gram = v.new_empty(size, width, size, width)
+    for shift in range(size):
+        total = product(gap * shift, 0, places)
+        for j in range(size - shift):
+            if j:  # the window moves on: rows leave it at one end and enter at the other
+                out, into = gap * (j - 1), gap * (j - 1) + places
+                total = total - product(out + gap * shift, out, gap)
+                total += product(into + gap * shift, into, gap)
+            gram[j + shift, :, j] = total
+            gram[j, :, j + shift] = total.T
+    parts = gram.view(size, channels, -1, size, channels, width // channels)
+    return parts.permute(1, 0, 2, 4, 3, 5).reshape(size * width, -1), places * v.shape[2]
+
+
+def _unfolded(x: Tensor, geometry: Geometry, axes: Iterable[int]) -> Tensor:
+    """A view of padded ``x`` with the window along some axes in new last dimensions."""
+    for axis in axes:
+        size, gap = geometry.kernel[axis], geometry.dilation[axis]
+        x = x.unfold(2 + axis, gap * (size - 1) + 1, geometry.stride[axis])[..., ::gap]
+    return x
 
 
 def _padding(geometry: Geometry) -> list[int]:

@@ -34,6 +34,11 @@ class RawMoment:
         add_gram(self._sum, columns)
         self.count += columns.shape[1]
 
+    def add_sum(self, gram: Tensor, count: int) -> None:
+        """Take in the sum of v v^T over ``count`` rows."""
+        self._sum = gram if self.count == 0 else self._sum + gram
+        self.count += count
+
     def matrix(self, *, centred: bool = False) -> Tensor:
         """E[v v^T], (d, d)."""
         assert not centred

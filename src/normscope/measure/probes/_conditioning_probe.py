@@ -12,6 +12,7 @@ from normscope.errors import InputError
 from normscope.measure._batches import Batch, float_leaves
 from normscope.measure._memory import readable_bytes
 from normscope.measure.probes._conditioning_exact import ExactCurvature
+from normscope.measure.probes._conditioning_factors import patch_gram
 from normscope.measure.probes._conditioning_factors import patches as window_patches
 from normscope.measure.probes._conditioning_moments import RawMoment
 from normscope.measure.probes._conditioning_slopes import KINDS, LABELS
@@ -263,5 +264,8 @@ def _add_patches(moment: SecondMoment | RawMoment, site: Site, x: Tensor) -> Non
     geometry = site.geometry
     assert geometry is not None
     step = max(1, PIECE // max(1, x[0].numel() * math.prod(geometry.kernel)))
-    for part in torch.split(x, step):
-        moment.add(window_patches(part.double(), geometry))
+    for part in torch.split(x.double(), step):
+        if isinstance(moment, RawMoment) and geometry.stride[0] == 1:
+            moment.add_sum(*patch_gram(part, geometry))
+        else:
+            moment.add(window_patches(part, geometry))

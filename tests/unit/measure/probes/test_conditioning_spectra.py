@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 from golden.measurements_huang import KAPPA, KRONECKER
 from normscope.errors import InputError
+from normscope.measure.probes._conditioning_factors import patch_gram, patches
 from normscope.measure.probes._spectra import moment_spectrum
+from normscope.measure.probes.sites import Geometry
 from normscope.results import eigenvalues as module
 from normscope.results.eigenvalues import (
     KroneckerSpectrum,
@@ -192,3 +194,31 @@ def test_records_survive_json():
     assert KroneckerSpectrum.from_json(both.to_json()) == both
     assert "kappa=4" in repr(both)
     assert "rank=2" in repr(both.left)
+
+
+@given(st.integers(1, 3), st.data())
+@settings(max_examples=80, deadline=None)
+def test_sums_over_patches_without_laying_them_out(space, data):
+    def several(low, high):
+        return tuple(data.draw(st.integers(low, high)) for _ in range(space))
+
+    kernel, dilation = several(1, 3), several(1, 2)
+    geometry = Geometry(
+        kernel=kernel,
+        stride=(1, *several(1, 2)[1:]),
+        padding=data.draw(st.sampled_from(["same", "valid", several(0, 2)])),
+        dilation=dilation,
+        groups=1,
+    )
+    reach = [gap * (size - 1) + 1 for size, gap in zip(kernel, dilation, strict=True)]
+    shape = [size + data.draw(st.integers(0, 3)) for size in reach]
+    x = torch.randn(2, 3, *shape)
+    rows = patches(x, geometry).flatten(0, 1)
+    gram, count = patch_gram(x, geometry)
+    assert count == len(rows)
+    torch.testing.assert_close(gram, rows.T @ rows, rtol=1e-12, atol=1e-12)
+    if space == 2 and not isinstance(geometry.padding, str):
+        unfolded = torch.nn.functional.unfold(
+            x, kernel, dilation=dilation, padding=geometry.padding, stride=geometry.stride
+        )
+        torch.testing.assert_close(rows, unfolded.transpose(1, 2).flatten(0, 1))
