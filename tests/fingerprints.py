@@ -44,7 +44,8 @@ def exact(value):
     if isinstance(value, torch.Tensor):
         grad = None if value.grad is None else (id(value.grad), exact(value.grad))
         version = value._version
-        return value.detach().numpy().tobytes(), value.requires_grad, grad, version
+        content = value.detach().reshape(-1).view(torch.uint8).numpy().tobytes()  # bfloat16 too
+        return content, value.requires_grad, grad, version
     if isinstance(value, list | tuple):
         return [(id(v), exact(v) if isinstance(v, torch.Tensor) else repr(v)) for v in value]
     return repr(value) if isinstance(value, int | float | str | bool | set) else None

@@ -91,7 +91,8 @@ def checked_seconds(max_seconds: float | None) -> float:
     """A number of seconds above 0; infinite for None."""
     if max_seconds is None:
         return math.inf
-    if isinstance(max_seconds, bool) or not max_seconds > 0:
+    number = isinstance(max_seconds, int | float) and not isinstance(max_seconds, bool)
+    if not number or not max_seconds > 0:
         raise InputError(f"max_seconds must be a number above 0. Got {max_seconds!r}.")
     return float(max_seconds)
 

@@ -10,12 +10,13 @@ import torch
 from torch import nn
 
 from normscope._version import __version__
+from normscope.diagnose._curvature import descent
+from normscope.diagnose._trainings import checked_seconds
 from normscope.diagnose.findings import findings_of, headline
 from normscope.diagnose.planning import plan_of, timed_gradient
-from normscope.diagnose.running import carried_out
-from normscope.diagnose.steps import steps_of
-from normscope.diagnose.subject import as_subject
-from normscope.errors import InputError
+from normscope.diagnose.running import carried_out, within_memory
+from normscope.diagnose.steps import Measurement, steps_of
+from normscope.diagnose.subject import Subject, as_subject
 from normscope.results import Examination, Plan
 
 __all__ = ["examine", "plan_examination"]
@@ -68,6 +69,7 @@ def examine(
         True
     """
     began = time.monotonic()
+    deadline = began + checked_seconds(max_seconds)
     measurements = steps_of(preset)
     subject = as_subject(
         model,
@@ -79,16 +81,17 @@ def examine(
         device=device,
         batches=KEPT[preset],
         seed=seed,
+        deadline=deadline,
     )
-    deadline = began + _checked_seconds(max_seconds)
-    plan = plan_of(subject, measurements, timed_gradient(subject))
+    plan, subject, notes = _planned(subject, measurements)
     done = carried_out(subject, measurements, plan, deadline)
-    results = done.results
+    results, how = done.results, descent(subject)
     config = {
         "loss": subject.task.loss.description,
         "optimizer": subject.optimizer if isinstance(subject.optimizer, str) else "your own",
         "lr": subject.lr,
-        "momentum": subject.momentum,
+        "momentum": how.momentum,
+        "no_threshold": how.obstacle,
         "preset": preset,
         "max_seconds": max_seconds,
         "batch": subject.samples,
@@ -104,7 +107,7 @@ def examine(
         seconds=time.monotonic() - began,
         partial=done.partial,
         version=__version__,
-        notes=tuple(done.notes),
+        notes=(*notes, *done.notes),
     )
 
 
@@ -121,13 +124,13 @@ def plan_examination(
 
     Takes one gradient of the loss and one look at the layers.
     """
-    subject = as_subject(model, data, loss, device=device, seed=seed)
-    return plan_of(subject, steps_of(preset), timed_gradient(subject))
+    measurements = steps_of(preset)
+    subject = as_subject(model, data, loss, device=device, batches=KEPT[preset], seed=seed)
+    return _planned(subject, measurements)[0]
 
 
-def _checked_seconds(max_seconds: float | None) -> float:
-    if max_seconds is None:
-        return float("inf")
-    if isinstance(max_seconds, bool) or not max_seconds > 0:
-        raise InputError(f"max_seconds must be a number above 0. Got {max_seconds!r}.")
-    return float(max_seconds)
+def _planned(subject: Subject, measurements: list[Measurement]) -> tuple[Plan, Subject, list[str]]:
+    """The plan, the subject it fits in memory with, and what to know of that."""
+    return within_memory(
+        subject, "the first gradient", lambda s: plan_of(s, measurements, timed_gradient(s))
+    )

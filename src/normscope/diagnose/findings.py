@@ -34,7 +34,7 @@ def headline(results: dict[str, Any], config: dict[str, Any]) -> tuple[Evidence,
         numbers.append(
             Evidence("lambda_max of the loss", top, None, top - bound, top + bound, "sharpness")
         )
-        if top > 0:
+        if top > 0 and not config.get("no_threshold"):
             rate = 2 * (1 + float(config.get("momentum") or 0.0))
             numbers.append(
                 Evidence(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from normscope.diagnose._curvature import TOLERANCE, largest_curvature
+from normscope.diagnose._trainings import Trainings, said
 from normscope.diagnose.comparison import compared, plain_risk, predictions
 from normscope.diagnose.steps import Results, step
 from normscope.diagnose.subject import Subject
@@ -14,11 +16,11 @@ from normscope.measure.probes.layout import norm_layout
 from normscope.measure.probes.signals import signals
 from normscope.measure.regularization import bn_regularization
 from normscope.measure.spectral import spectral_density, top_eigenvalues
-from normscope.train.stability import max_stable_lr
 
 __all__ = ["sharpness"]
 
-TOLERANCE = 0.05  # of lambda_max: advice does not hang on its second digit
+MANY_OUTPUTS = 256  # for each the mean gradient takes a backward pass
+STEPS, WIDTH = 50, 0.1  # of a training that is judged; relative width of its limit
 
 
 def _needs_outputs(subject: Subject) -> str | None:
@@ -31,6 +33,26 @@ def _needs_batch_norm(subject: Subject) -> str | None:
     if not subject.batch_norms:
         return "the network has no batch norm"
     return _needs_outputs(subject)
+
+
+def _needs_few_outputs(subject: Subject) -> str | None:
+    reason = _needs_outputs(subject)
+    if reason is None and subject.outputs_per_sample > MANY_OUTPUTS:
+        reason = (
+            f"the model gives {subject.outputs_per_sample} numbers per sample, and each would take "
+            f"a backward pass; up to {MANY_OUTPUTS} are looked at"
+        )
+    return reason
+
+
+def _needs_theory(subject: Subject) -> str | None:
+    reason = _needs_outputs(subject)
+    if reason is None:
+        try:
+            predictions(subject)
+        except Exception as error:  # whatever a user's module raises when it is read
+            reason = said(error)
+    return reason
 
 
 @step("layout", "Where is it normalized, and are the norms in use?", preset="fast", gradients=0.5)
@@ -47,9 +69,7 @@ def _layout(subject: Subject, results: Results) -> Any:
 )
 def sharpness(subject: Subject, results: Results) -> Any:
     """lambda_max of the Gauss-Newton matrix; of the Hessian if the loss hides the outputs."""
-    risk = subject.risk()
-    operator = fisher(risk) if risk.has_outputs else hessian(risk)
-    return top_eigenvalues(operator, tol=TOLERANCE, seed=subject.seed)
+    return largest_curvature(subject)
 
 
 @step(
@@ -75,7 +95,7 @@ def _hessian(subject: Subject, results: Results) -> Any:
     "How much of the sharpness is the mean gradient (pathological sharpness)?",
     preset="standard",
     gradients=30,
-    obstacle=_needs_outputs,
+    obstacle=_needs_few_outputs,
 )
 def _outliers(subject: Subject, results: Results) -> Any:
     return leading_directions(plain_risk(subject), k=1, tol=TOLERANCE, seed=subject.seed)
@@ -126,7 +146,7 @@ def _regularization(subject: Subject, results: Results) -> Any:
     "What does mean-field theory say, with and without the norms?",
     preset="standard",
     gradients=0.5,
-    obstacle=_needs_outputs,
+    obstacle=_needs_theory,
 )
 def _prediction(subject: Subject, results: Results) -> Any:
     return predictions(subject)
@@ -137,7 +157,7 @@ def _prediction(subject: Subject, results: Results) -> Any:
     "Do prediction and measurement agree?",
     preset="standard",
     gradients=20,
-    obstacle=_needs_outputs,
+    obstacle=_needs_theory,
 )
 def _comparison(subject: Subject, results: Results) -> Any:
     return compared(subject, results)
@@ -150,14 +170,7 @@ def _comparison(subject: Subject, results: Results) -> Any:
     gradients=1500,
 )
 def _stability(subject: Subject, results: Results) -> Any:
-    run = subject.task.run
-    return max_stable_lr(
-        subject.model,
-        subject.batches,
-        None if run else subject.loss,
-        loss_fn=run,
-        optimizer=subject.optimizer,
-        momentum=subject.momentum,
-        seeds=[subject.seed],
-        tol=0.1,
+    trainings = Trainings(
+        subject, subject.batches, STEPS, None, (subject.seed,), WIDTH, subject.deadline
     )
+    return trainings.limit(subject.model, criterion="diverges")

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
+from normscope.diagnose._trainings import said
 from normscope.diagnose.steps import Measurement
 from normscope.diagnose.subject import Subject
-from normscope.errors import MeasurementError, NormscopeError
+from normscope.errors import MeasurementError, TheoryError
 from normscope.measure.progress import progress
-from normscope.results import Plan, Step
+from normscope.results import Plan, StabilityLimit, Step
 
-__all__ = ["Run", "carried_out"]
+__all__ = ["Run", "carried_out", "within_memory"]
 
 SMALLEST = 8  # samples below which a batch is not halved again when memory runs out
+Found = TypeVar("Found")
 
 
 class Run:
@@ -38,14 +41,14 @@ class Run:
     def make(self, measurement: Measurement, step: Step) -> None:
         """Make one measurement, or note why not."""
         left = self._deadline - time.monotonic()
-        if self.partial:
-            step = replace(step, status="skipped", reason=self.partial)
-        elif step.status == "planned" and left < step.estimate:
-            why = (
-                f"takes about {step.estimate:.0f} s; {max(left, 0):.0f} s of max_seconds were left"
-            )
-            step = replace(step, status="skipped", reason=why)
-        elif step.status == "planned":
+        if step.status != "planned":
+            pass  # it cannot be made, and says why
+        elif self.partial:
+            step = replace(step, status="left out", reason=self.partial)
+        elif left < step.estimate:
+            why = f"takes about {step.estimate:.2g} s; {max(left, 0):.2g} s were left"
+            step = replace(step, status="left out", reason=f"{why} of max_seconds")
+        else:
             began = time.monotonic()
             step = replace(self._outcome(measurement, step), seconds=time.monotonic() - began)
         self.steps.append(step)
@@ -56,23 +59,56 @@ class Run:
         except KeyboardInterrupt:
             self.partial = f"interrupted during {measurement.name!r}"
             return replace(step, status="interrupted", reason=self.partial)
+        except TheoryError as error:  # no failure: there is no theory of such networks
+            return replace(step, status="skipped", reason=said(error))
         except Exception as error:
-            return replace(step, status="failed", reason=_said(error))
+            return replace(step, status="failed", reason=said(error))
         self.results.update(found if isinstance(found, dict) else {measurement.name: found})
+        if isinstance(found, StabilityLimit) and not found.complete:
+            return self._cut_short(found, step)
         return replace(step, status="ok")
 
+    def _cut_short(self, found: StabilityLimit, step: Step) -> Step:
+        """A search that time or Ctrl-C ended; it gives what it knew by then."""
+        if "interrupted" in found.reason:
+            self.partial = f"interrupted during {step.name!r}"
+        return replace(step, status="interrupted", reason=found.reason)
+
     def _measured(self, measurement: Measurement) -> Any:
-        while True:
-            try:
-                return measurement.run(self._subject, self.results)
-            except (MemoryError, RuntimeError) as error:
-                if not _out_of_memory(error) or self._subject.samples < 2 * SMALLEST:
-                    raise
-                self._subject = self._subject.smaller()
-                self.notes.append(
-                    f"Memory ran out during {measurement.name!r}; from there on batches of "
-                    f"{self._subject.samples} samples were used."
-                )
+        found, self._subject, notes = within_memory(
+            self._subject,
+            repr(measurement.name),
+            lambda subject: measurement.run(subject, self.results),
+        )
+        self.notes += notes
+        return found
+
+
+def within_memory(
+    subject: Subject, what: str, action: Callable[[Subject], Found]
+) -> tuple[Found, Subject, list[str]]:
+    """What ``action`` makes of the subject, with half the samples each time memory runs out.
+
+    Returns:
+        What was made, the subject it was made of, and a note for every time it was halved.
+    """
+    notes: list[str] = []
+    while True:
+        try:
+            return action(subject), subject, notes
+        except (MemoryError, RuntimeError) as error:
+            if not _out_of_memory(error):
+                raise
+            if subject.samples < 2 * SMALLEST:
+                raise MeasurementError(
+                    f"Memory ran out during {what} with {subject.samples} samples a batch, and "
+                    "fewer would tell little. Examine a smaller network, or on a larger machine."
+                ) from error
+        subject = subject.smaller()
+        notes.append(
+            f"Memory ran out during {what}; from there on batches of {subject.samples} samples "
+            "were used."
+        )
 
 
 def carried_out(
@@ -92,9 +128,5 @@ def carried_out(
 
 def _out_of_memory(error: BaseException) -> bool:
     words = str(error).lower()
-    return isinstance(error, MemoryError) or "out of memory" in words or "can't allocate" in words
-
-
-def _said(error: Exception) -> str:
-    text = " ".join(str(error).split())
-    return text if isinstance(error, NormscopeError) else f"{type(error).__name__}: {text}"
+    signs = ("out of memory", "can't allocate", "not enough memory")
+    return isinstance(error, MemoryError) or any(sign in words for sign in signs)

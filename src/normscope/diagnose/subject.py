@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import itertools
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,7 +15,7 @@ from torch import nn
 
 from normscope.data import DataSet, load_data
 from normscope.errors import InputError
-from normscope.measure._batches import owned_batch
+from normscope.measure._batches import float_leaves, owned_batch
 from normscope.measure._likelihoods import SquaredLoss
 from normscope.measure._memory import budget_bytes
 from normscope.measure._session import original_module
@@ -21,6 +23,8 @@ from normscope.measure._statistics import coupling_layers
 from normscope.measure._stream import as_stream
 from normscope.measure._task import Task, as_task
 from normscope.measure.risk import Risk, check_model
+from normscope.seeds import checked_seed
+from normscope.train.optim import optimizers
 
 __all__ = ["BATCH_SIZE", "Subject", "as_subject"]
 
@@ -41,6 +45,7 @@ class Subject:
         momentum: of sgd.
         seed: of everything random.
         memory: bytes that curvature may take; None for half of what is free.
+        deadline: of ``time.monotonic``, after which trainings end.
     """
 
     model: nn.Module
@@ -52,6 +57,7 @@ class Subject:
     momentum: float
     seed: int
     memory: int | None = None
+    deadline: float = math.inf
 
     @property
     def samples(self) -> int:
@@ -62,6 +68,15 @@ class Subject:
     def batch_norms(self) -> dict[str, nn.Module]:
         """The layers that normalize over the batch."""
         return coupling_layers(self.model)
+
+    @functools.cached_property
+    def outputs_per_sample(self) -> int:
+        """Numbers that the model gives for one sample: its classes, times its pixels."""
+        risk = self.risk()
+        function = risk.function()
+        with function.open(), torch.no_grad():
+            outputs = function(function.values, function.prepared(risk.batches[0]))
+        return sum(leaf.numel() for leaf in float_leaves(outputs)) // self.samples
 
     def smaller(self) -> Subject:
         """The same with half the samples in every batch, and half the memory for curvature."""
@@ -98,6 +113,7 @@ def as_subject(
     device: torch.device | str | None = None,
     batches: int = 1,
     seed: int = 0,
+    deadline: float = math.inf,
 ) -> Subject:
     """Check and gather what ``examine`` and its companions take.
 
@@ -111,11 +127,10 @@ def as_subject(
         device: where to measure.
         batches: how many batches to keep, at most.
         seed: of everything random.
+        deadline: of ``time.monotonic``, after which trainings end.
     """
     check_model(model)
-    module = original_module(model)
-    if device is not None and any(p.device != torch.device(device) for p in module.parameters()):
-        module = copy.deepcopy(module).to(device)
+    module = _placed(original_module(model), device)
     task = as_task(loss)
     name, rate, mu = _optimizer(optimizer)
     return Subject(
@@ -126,8 +141,23 @@ def as_subject(
         optimizer=name,
         lr=_positive(lr, "lr") if lr is not None else rate,
         momentum=mu if momentum is None else _fraction(momentum),
-        seed=seed,
+        seed=checked_seed(seed),
+        deadline=deadline,
     )
+
+
+def _placed(model: nn.Module, device: torch.device | str | None) -> nn.Module:
+    """The model itself where it is there, else a copy."""
+    if device is None:
+        return model
+    try:
+        place = torch.device(device)
+        if all(p.device == place for p in model.parameters()):
+            return model
+        return copy.deepcopy(model).to(place)
+    except (RuntimeError, AssertionError) as error:  # torch's ways to say that there is none
+        reason = str(error).splitlines()[0]
+        raise InputError(f"The device {str(device)!r} cannot be used: {reason}.") from error
 
 
 def _kept(data: Any, task: Task, model: nn.Module, count: int, seed: int) -> list[Any]:
@@ -153,6 +183,8 @@ def _kept(data: Any, task: Task, model: nn.Module, count: int, seed: int) -> lis
 
 def _optimizer(optimizer: Any) -> tuple[Any, float | None, float]:
     """Name or factory, learning rate, momentum."""
+    if isinstance(optimizer, str):
+        optimizers[optimizer]  # an unknown name is refused here
     if not isinstance(optimizer, torch.optim.Optimizer):
         return optimizer or "sgd", None, 0.0
     group = optimizer.param_groups[0]
@@ -182,6 +214,7 @@ def _positive(value: float, name: str) -> float:
 
 
 def _fraction(momentum: float) -> float:
-    if isinstance(momentum, bool) or not 0 <= momentum < 1:
+    number = isinstance(momentum, int | float) and not isinstance(momentum, bool)
+    if not number or not 0 <= momentum < 1:
         raise InputError(f"momentum must be at least 0 and below 1. Got {momentum!r}.")
     return float(momentum)

@@ -51,14 +51,14 @@ def prove(risk: Risk) -> None:
 def loss_and_gradient(
     function: ModelFunction, leaves: list[Tensor], loss: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """The loss, and its gradient as one flat vector; a loss without a graph is refused."""
-    if not loss.requires_grad:
+    """The loss, and its gradient as one flat vector; a loss apart from the model is refused."""
+    grads = torch.autograd.grad(loss, leaves, allow_unused=True) if loss.requires_grad else ()
+    if all(grad is None for grad in grads):
         raise MeasurementError(
             f"The loss does not depend on the parameters ({function.parameters.description}): its "
             "derivative is zero everywhere. Is the output detached, or are the selected layers "
             "unused?"
         )
-    grads = torch.autograd.grad(loss, leaves, allow_unused=True)
     return loss.detach(), function.parameters.join(grads, like=function.values[0])
 
 

@@ -64,11 +64,11 @@ class LayerReading(Record):
 
 def read_affine(number: int, name: str, layer: nn.Module) -> LayerReading:
     """Sizes and variances of a linear or 2-d convolutional layer, or ``UnreadableError``."""
-    weight, bias = layer.weight, layer.bias
-    assert isinstance(weight, Tensor)
-    if parametrize.is_parametrized(layer, "weight"):
+    if parametrize.is_parametrized(layer, "weight"):  # a look at such a weight may change it
         kinds = ", ".join(type(p).__name__ for p in layer.parametrizations.weight)  # type: ignore[union-attr]
         raise UnreadableError(f"its weights are computed from others ({kinds})")
+    weight, bias = layer.weight, layer.bias
+    assert isinstance(weight, Tensor)
     if isinstance(layer, nn.Conv2d):
         _check_conv(layer)
     elif not isinstance(layer, nn.Linear):

@@ -24,7 +24,8 @@ class Step(Record):
     Attributes:
         name: key in ``Examination.measurements``.
         question: what it answers, in words.
-        status: ``"planned"``, ``"ok"``, ``"skipped"``, ``"failed"`` or ``"interrupted"``.
+        status: ``"planned"``, ``"ok"``, ``"skipped"`` (it makes no sense here), ``"left out"`` (for
+            want of time), ``"failed"`` or ``"interrupted"``.
         reason: why it is not ok, or what to know about it.
         estimate: seconds expected.
         seconds: seconds taken.
@@ -36,6 +37,11 @@ class Step(Record):
     reason: str = ""
     estimate: float = 0.0
     seconds: float = 0.0
+
+    @property
+    def missing(self) -> bool:
+        """Whether it could have been made, and was not, or not to its end."""
+        return self.status in ("left out", "failed", "interrupted")
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,6 +120,11 @@ class Examination(Record):
         """The gravest severity found."""
         return max((f.severity for f in self.findings), key=SEVERITIES.index, default="ok")
 
+    @property
+    def missing(self) -> tuple[Step, ...]:
+        """The measurements that were planned and not made, or not to their end."""
+        return tuple(step for step in self.plan.steps if step.missing)
+
     def above(self, severity: str) -> tuple[Finding, ...]:
         """The findings at least as grave as ``severity``."""
         if severity not in SEVERITIES:
@@ -161,8 +172,19 @@ class Examination(Record):
                 *([f"  -> {finding.advice}"] if finding.advice else []),
             ]
         fine = sum(f.severity == "ok" for f in self.findings)
-        lines += ["", f"{fine} checks found nothing; {self.seconds:.1f} s"]
+        lines += ["", f"{fine} checks found nothing; {self.seconds:.1f} s", *self._limits()]
         return "\n".join(lines + ([f"NOT COMPLETE: {self.partial}"] if self.partial else []))
+
+    def _limits(self) -> list[str]:
+        """What was not looked at, and why."""
+        share = self.plan.coverage
+        lines = [] if share > 0.995 else [f"Layers with {share:.0%} of the parameters were probed."]
+        lines += [
+            f"{step.name} {step.status}: {step.reason}"
+            for step in self.plan.steps
+            if step.status != "ok"
+        ]
+        return lines + list(self.notes)
 
     def _repr_html_(self) -> str:
         html: str = report_package().page_fragment(self)

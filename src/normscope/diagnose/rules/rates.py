@@ -8,14 +8,12 @@ from normscope.diagnose.rules.base import Case, evidence, rule
 from normscope.refs import BJORCK2018, WEI2019
 from normscope.results import Finding
 
-ADAPTIVE = ("adam", "adamw")
-
 
 @rule("lr-above-threshold", "sharpness", source=WEI2019, where="Eq. (5), critical learning rate")
 def above_threshold(case: Case) -> Iterator[Finding]:
     """Learning rate against 2 (1 + momentum) / lambda_max."""
     top, bound = case["sharpness"].largest, float(case["sharpness"].bounds[0])
-    if case.lr is None or top <= 0 or case.config.get("optimizer") in ADAPTIVE:
+    if case.lr is None or top <= 0 or case.config.get("no_threshold"):
         return
     limit = 2 * (1 + case.momentum) / top
     shown = evidence(
