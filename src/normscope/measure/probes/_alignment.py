@@ -28,6 +28,7 @@ from normscope.measure.probes.sites import Geometry, Site
 
 __all__ = ["Terms", "alignment_terms", "single_terms", "weight_gradient"]
 
+Offset = tuple[int, ...]
 PIECE = 2**19  # numbers in one unfolded piece: stays in the cache
 _WEIGHT_GRADIENTS: tuple[Any, ...] = (conv1d_weight, conv2d_weight, conv3d_weight)
 
@@ -109,16 +110,18 @@ class _Linear:
         for part in _parts(self.samples, max(self.x[0].numel(), math.prod(self.shape))):
             yield self.g[part].transpose(1, 2), self.x[part]
 
-    def position_pieces(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Pairs (n, out, samples), (n, samples, in)."""
-        for part in _parts(
-            self.positions, max(self.x[:, 0].numel(), self.shape[0] * self.shape[1])
-        ):
-            yield self.g[:, part].permute(1, 2, 0), self.x[:, part].transpose(0, 1)
+    def position_pieces(self) -> Iterator[tuple[Offset, Tensor, Tensor]]:
+        """No offset, and pairs (n, out, samples), (n, samples, in)."""
+        for part in _parts(self.positions, max(self.x[:, 0].numel(), math.prod(self.shape))):
+            yield (), self.g[:, part].permute(1, 2, 0), self.x[:, part].transpose(0, 1)
 
-    def arranged(self, sums: Tensor, *, channels_last: bool = False) -> Tensor:
+    def arranged(self, sums: Tensor) -> Tensor:
         """Sums (1, out, in) as (out, in)."""
         return sums[0]
+
+    def gathered(self, sums: dict[Offset, Tensor]) -> Tensor:
+        """Sums of ``position_pieces`` as (out, in)."""
+        return self.arranged(sums[()])
 
 
 class _Convolution:
@@ -164,32 +167,47 @@ class _Convolution:
             g = self.g[part].reshape(len(unfolded), self.out // self.groups, self.positions)
             yield g, unfolded.transpose(1, 2)
 
-    def position_pieces(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Pairs (n x groups, out / groups, samples), (n x groups, samples, kernel x in)."""
-        axes = len(self.space)
-        spatial = list(range(2, axes + 2))
-        x = self.x.permute(*spatial, 0, 1).contiguous()
-        # back to (samples, in, *space) order, but with positions slowest in memory
-        windows = self._windows(x.permute(axes, axes + 1, *range(axes)))
-        order = [*range(axes + 2, 2 * axes + 2), 0, *range(2, axes + 2), 1]
-        windows = windows.permute(*order)  # (*space, samples, *kernel, in)
-        windows = windows.reshape(*windows.shape[:-1], self.groups, -1)
-        g = self.g.permute(*spatial, 1, 0).contiguous()  # (*space, out, samples)
-        per_position = windows[(0,) * axes].numel()
-        result = self.out * per_position // (self.samples * self.groups)
-        for lead in itertools.product(*map(range, self.space[:-1])):
-            row, slopes = windows[lead], g[lead]
-            for part in _parts(self.space[-1], max(per_position, result)):
-                piece = row[part].movedim(-2, 1)  # (n, groups, samples, *kernel, in / groups)
-                unfolded = piece.flatten(3).flatten(0, 1)
-                yield slopes[part].reshape(len(unfolded), -1, self.samples), unfolded
+    def position_pieces(self) -> Iterator[tuple[Offset, Tensor, Tensor]]:
+        """Kernel offsets but the last, (n x groups, out / groups, samples), (.., samples, window).
 
-    def arranged(self, sums: Tensor, *, channels_last: bool = False) -> Tensor:
-        """Sums (groups, out / groups, window) as (out, in / groups, *kernel)."""
-        inside, kernel = self.shape[1], self.geometry.kernel
-        if not channels_last:
-            return sums.reshape(self.out, inside, *kernel)
-        return sums.reshape(self.out, *kernel, inside).movedim(-1, 1)
+        A window is (kernel's last axis, in / groups). In the order (*space but the last, samples,
+        last axis, channels) it is one run of numbers, so that no window is copied.
+        """
+        axes, way = len(self.space), self.geometry
+        x = self.x.permute(*range(2, axes + 1), 0, axes + 1, 1).contiguous()
+        g = self.g.reshape(self.samples * self.out, -1).T.contiguous()
+        g = g.reshape(*self.space, self.samples, self.groups, -1)
+        per_position = x.shape[-1] * way.kernel[-1] * max(self.samples, self.out // self.groups)
+        for place in itertools.product(*map(range, self.space[:-1])):
+            for offset in itertools.product(*map(range, way.kernel[:-1])):
+                at = map(_reached, place, offset, way.stride[:-1], way.dilation[:-1])
+                windows = self._row_windows(x[tuple(at)])
+                for part in _parts(self.space[-1], per_position):
+                    left = g[place][part].permute(0, 2, 3, 1).flatten(0, 1)
+                    yield offset, left, windows[part].movedim(3, 1).flatten(3).flatten(0, 1)
+
+    def _row_windows(self, row: Tensor) -> Tensor:
+        """View (positions, samples, kernel, groups, in / groups) of (samples, positions, in)."""
+        by_sample, by_place, by_channel = row.stride()
+        size = (self.space[-1], self.samples, self.geometry.kernel[-1], self.groups, self.shape[1])
+        steps = (
+            by_place * self.geometry.stride[-1],
+            by_sample,
+            by_place * self.geometry.dilation[-1],
+            by_channel * self.shape[1],
+            by_channel,
+        )
+        return row.as_strided(size, steps, row.storage_offset())
+
+    def arranged(self, sums: Tensor) -> Tensor:
+        """Sums (groups, out / groups, in x kernel) as (out, in / groups, *kernel)."""
+        return sums.reshape(self.shape)
+
+    def gathered(self, sums: dict[Offset, Tensor]) -> Tensor:
+        """Sums of ``position_pieces`` as (out, in / groups, *kernel)."""
+        rows = torch.stack(list(sums.values()), dim=2)  # (groups, out / groups, offset, window)
+        rows = rows.reshape(self.out, -1, self.geometry.kernel[-1], self.shape[1])
+        return rows.movedim(-1, 1).reshape(self.shape)
 
 
 def _within_samples(layer: _Linear | _Convolution) -> tuple[Tensor, Tensor]:
@@ -205,12 +223,17 @@ def _within_samples(layer: _Linear | _Convolution) -> tuple[Tensor, Tensor]:
 
 def _within_positions(layer: _Linear | _Convolution) -> Tensor:
     """Sum over positions of |sum over samples of d|."""
-    magnitude = layer.x.new_zeros(())
-    for left, right in layer.position_pieces():
+    sums: dict[Offset, Any] = {}
+    for offset, left, right in layer.position_pieces():
         product = torch.bmm(left, right)
         product = product.reshape(-1, layer.groups, *product.shape[1:])
-        magnitude = magnitude + product.abs_().sum(0)
-    return layer.arranged(magnitude, channels_last=True)
+        sums[offset] = sums.get(offset, 0.0) + product.abs_().sum(0)
+    return layer.gathered(sums)
+
+
+def _reached(place: int, offset: int, stride: int, dilation: int) -> int:
+    """Where in the padded input a kernel entry lies."""
+    return place * stride + offset * dilation
 
 
 def _parts(length: int, each: int) -> Iterator[slice]:
