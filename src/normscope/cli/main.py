@@ -16,7 +16,8 @@ __all__ = ["COMMANDS", "main"]
 
 OK, USAGE, INTERRUPTED, PIPE_CLOSED = 0, 2, 130, 141
 
-# name -> (module with parser() and run(arguments), one line for the overview)
+# name -> (module with parser() and run(arguments), one line for the overview); run may return an
+# exit code: 1 for a check that failed, 3 for a result that is not complete
 COMMANDS: Registry[tuple[str, str]] = Registry("command")
 COMMANDS.add(
     "predict",
@@ -33,7 +34,10 @@ COMMANDS.add(
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run ``normscope``; returns the exit code: 0 done, 2 bad input, 130 interrupted."""
+    """Run ``normscope``; returns the exit code.
+
+    0 done, 1 a check failed (if one was asked for), 2 bad input, 3 done in part, 130 interrupted.
+    """
     words = list(sys.argv[1:] if argv is None else argv)
     command = words[0] if words and not words[0].startswith("-") else None
     name = "normscope" if command is None else f"normscope {command}"
@@ -59,8 +63,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(command: str, words: list[str]) -> int:
     module = importlib.import_module(COMMANDS[command][0])
-    module.run(module.parser().parse(words))
-    return OK
+    code: int | None = module.run(module.parser().parse(words))
+    return OK if code is None else code
 
 
 def _overview(words: list[str]) -> int:
