@@ -22,7 +22,11 @@ def ill_conditioned(case: Case) -> Iterator[Finding]:
     """kappa_50 of the layers' factored Fisher matrices."""
     found = case["conditioning"]
     # The inputs of the first layer are the data's own, the last layer is singular under softmax.
-    layers = found.layers[1:-1] or found.layers
+    inner = found.layers[1:-1] or found.layers
+    # Fewer rows than directions leave zeros that say nothing about the layer.
+    layers = [x for x in inner if x.rows >= max(len(x.inputs.values), len(x.gradients.values))]
+    if not layers:
+        return
     kappas = np.array([layer.fisher.kappa(P) for layer in layers])
     worst = int(np.argmax(kappas))
     value = float(kappas[worst])

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from normscope.errors import InputError
@@ -14,13 +16,14 @@ from normscope.measure._memory import readable_bytes
 from normscope.measure.probes._conditioning_exact import ExactCurvature
 from normscope.measure.probes._conditioning_factors import patch_gram
 from normscope.measure.probes._conditioning_factors import patches as window_patches
-from normscope.measure.probes._conditioning_moments import RawMoment
+from normscope.measure.probes._conditioning_moments import LARGEST, RawMoment
 from normscope.measure.probes._conditioning_slopes import KINDS, LABELS
 from normscope.measure.probes._spectra import moment_spectrum
 from normscope.measure.probes.moments import SecondMoment
 from normscope.measure.probes.probe import Pass, Probe, SkipLayer
 from normscope.measure.probes.sites import Site
 from normscope.results.conditioning import LayerConditioning
+from normscope.results.eigenvalues import MomentSpectrum
 from normscope.seeds import checked_seed, numpy_generator
 
 __all__ = ["SCALES", "LossMoments", "MomentProbe", "SlopeMoments"]
@@ -85,7 +88,8 @@ class MomentProbe(Probe):
         layer = self._layers.get(site.name)
         if layer is None:
             layer = self._layers[site.name] = _Layer(site, x.dtype, centred=self._centered)
-            self._reserve(_width(site, x, self._patches), "input")
+            width = _width(site, x, self._patches)
+            self._reserve(width, "input", rows=site.rows(x).shape[:2].numel())
         if self._patches and site.geometry is not None:
             _add_patches(layer.inputs, site, x)
         else:
@@ -96,18 +100,21 @@ class MomentProbe(Probe):
     def leaving(self, site: Site, x: Tensor, out: Tensor) -> None:
         layer = self._layers[site.name]
         if not layer.complete:
-            self._reserve(site.rows(out).shape[-1], "gradient")
+            rows = site.rows(out)
+            self._reserve(rows.shape[-1], "gradient", rows=rows.shape[:2].numel())
             layer.complete = True
 
-    def _reserve(self, width: int, what: str) -> None:
-        needed = COPIES * 8 * width**2
+    def _reserve(self, width: int, what: str, *, rows: int) -> None:
+        wide = width > LARGEST and not self._centered  # then rows are kept, or nothing
+        held = 8 * width * min(width, rows if wide else width)
+        needed = COPIES * held
         if self._used + needed > self._budget:
             raise SkipLayer(
                 f"its {what} moment of {width} x {width} needs {readable_bytes(needed)}, and the "
                 f"budget leaves {readable_bytes(max(self._budget - self._used, 0))}; raise "
                 "memory=... or choose layers=..."
             )
-        self._used += 8 * width**2
+        self._used += held
 
     # ---- backward
 
@@ -150,24 +157,30 @@ class MomentProbe(Probe):
             return ("failed", layer.failure)
         if layer.gradients.count == 0:
             return ("skipped", "no gradient of the loss reaches its output")
+        for moment, what in ((layer.inputs, "input"), (layer.gradients, "gradient")):
+            if isinstance(moment, RawMoment) and moment.too_large:
+                return (
+                    "skipped",
+                    f"its {what} moment of {moment.size} x {moment.size} takes too long to "
+                    f"diagonalize; with at most {moment.size // 2} rows in all it can be done",
+                )
         return None
 
     def layer(self, name: str, *, keep: bool) -> LayerConditioning:
         """The spectra of one site."""
         one = self._layers[name]
         # The score has mean zero over the model's labels: rows of kind "true" are not draws of it.
-        sigma_x = one.inputs.matrix(centred=self._centered)
-        sigma_g = one.gradients.matrix(centred=self._centered and self._kind != "true")
+        mean_free = self._centered and self._kind != "true"
         return LayerConditioning(
             name=name,
             number=one.site.layer,
             kind=one.site.kind,
             weight=one.site.weight,
-            inputs=moment_spectrum(sigma_x, signals=one.dtype),
-            gradients=moment_spectrum(sigma_g, signals=one.dtype),
+            inputs=_spectrum(one.inputs, one.dtype, centred=self._centered),
+            gradients=_spectrum(one.gradients, one.dtype, centred=mean_free),
             rows=one.gradients.count,
-            input_moment=sigma_x.cpu().numpy() if keep else None,
-            gradient_moment=sigma_g.cpu().numpy() if keep else None,
+            input_moment=_array(one.inputs, centred=self._centered) if keep else None,
+            gradient_moment=_array(one.gradients, centred=mean_free) if keep else None,
         )
 
     @property
@@ -249,6 +262,19 @@ def _take_checked(
         )
     elif samples:
         exact.take(site, g, samples)
+
+
+def _spectrum(
+    moment: SecondMoment | RawMoment, signals: torch.dtype, *, centred: bool
+) -> MomentSpectrum:
+    if isinstance(moment, RawMoment):
+        return moment.spectrum(signals)
+    return moment_spectrum(moment.matrix(centred=centred), signals=signals)
+
+
+def _array(moment: SecondMoment | RawMoment, *, centred: bool) -> NDArray[np.float64]:
+    found: NDArray[np.float64] = moment.matrix(centred=centred).cpu().numpy()
+    return found
 
 
 def _width(site: Site, x: Tensor, windows: bool) -> int:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from normscope.measure.probes import _conditioning_moments as raw
+from normscope.measure.probes._spectra import moment_spectrum
 from normscope.measure.probes.moments import ChannelMoments, SecondMoment
 
 
@@ -75,3 +79,25 @@ def test_maps_of_small_variance_on_a_large_mean():
     torch.testing.assert_close(
         moments.variance, x.double().var(0, unbiased=False), rtol=1e-5, atol=0
     )
+
+
+@pytest.mark.parametrize("count", [2, 5, 6, 7, 40])
+def test_few_long_rows_have_the_spectrum_of_the_whole_matrix(count):
+    x = rows(count, 12, 3)
+    moment = raw.RawMoment()
+    for part in x.split(2):
+        moment.add(part)
+    found = moment.spectrum(torch.float64)
+    full = moment_spectrum(x.T @ x / count)
+    np.testing.assert_allclose(found.values, full.values, atol=1e-13)
+    torch.testing.assert_close(moment.matrix(), x.T @ x / count)
+
+
+def test_large_moment_of_many_rows_is_refused_and_holds_nothing(monkeypatch):
+    monkeypatch.setattr(raw, "LARGEST", 10)
+    moment = raw.RawMoment()
+    for part in rows(40, 12, 3).split(5):
+        moment.add(part)
+    assert moment.too_large
+    assert not moment._few
+    assert moment._sum is None
