@@ -20,6 +20,10 @@ OK, USAGE, INTERRUPTED, PIPE_CLOSED = 0, 2, 130, 141
 # exit code: 1 for a check that failed, 3 for a result that is not complete
 COMMANDS: Registry[tuple[str, str]] = Registry("command")
 COMMANDS.add(
+    "examine",
+    ("normscope.cli.examine", "what is wrong with a network, and what to do about it"),
+)
+COMMANDS.add(
     "predict",
     ("normscope.cli.predict", "sharpness and critical learning rate of a network, by theory"),
 )
@@ -30,6 +34,14 @@ COMMANDS.add(
 COMMANDS.add(
     "regularization",
     ("normscope.cli.regularization", "how strongly batch norm regularizes, by batch size"),
+)
+COMMANDS.add(
+    "report",
+    ("normscope.cli.report", "the page of a saved examination, with no model at hand"),
+)
+COMMANDS.add(
+    "compare",
+    ("normscope.cli.compare", "two saved examinations, number by number and finding by finding"),
 )
 
 

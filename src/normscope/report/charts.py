@@ -10,13 +10,17 @@ from normscope.errors import InputError
 from normscope.registry import Registry, near_match
 from normscope.report import (
     activations,
+    comparison,
     conditioning,
+    difference,
     gradients,
     landscape,
+    layout,
     learning_rate,
     monitor,
     noise,
     order_parameters,
+    outliers,
     phases,
     predictions,
     randmat,
@@ -39,6 +43,10 @@ CHARTS.add("Spectrum", spectra.spectrum_chart)
 CHARTS.add("SpectralDensity", spectra.density_chart)
 CHARTS.add("GramSpectrum", spectra.gram_chart)
 CHARTS.add("Activations", activations.activation_chart)
+CHARTS.add("Comparison", comparison.comparison_chart)
+CHARTS.add("ExaminationDifference", difference.ratio_chart)
+CHARTS.add("Layout", layout.layout_chart)
+CHARTS.add("LeadingDirections", outliers.outlier_chart)
 CHARTS.add("Conditioning", conditioning.conditioning_chart)
 CHARTS.add("Gradients", gradients.gradient_chart)
 CHARTS.add("GradientNoise", noise.noise_chart)
@@ -67,6 +75,7 @@ def chart(result: object, **options: Any) -> Any:
     Args:
         result: a ``Prediction``, ``PredictionSet``, ``PhaseDiagram``, ``Spectrum``,
             ``BatchNormRegularization``,
+            ``Comparison``, ``ExaminationDifference``, ``Layout``, ``LeadingDirections``,
             ``Activations``, ``Conditioning``, ``Gradients``, ``GradientNoise``, ``Landscape``,
             ``StabilityLimit``, ``LRRange``, ``LRAdvice``, ``WhatIf``,
             ``GramSpectrum``, ``SpectralDensity``, ``DepthConditioning``,

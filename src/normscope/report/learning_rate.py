@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from normscope.results.learning_rate import LRAdvice
     from normscope.results.stability import StabilityTrial
 
-__all__ = ["advice_chart"]
+__all__ = ["NAMES", "TINTS", "advice_chart", "rate_intervals"]
 
 WIDTH, HEIGHT, ROW = 520, 260, 26
 NAMES = {
@@ -38,7 +38,7 @@ def advice_chart(advice: LRAdvice, *, title: str | None = None) -> Any:
     heading = alt.Title(title or shown, subtitle=[line for note in notes for line in note])
     return alt.vconcat(
         _losses(advice, rows, x).properties(width=WIDTH, height=HEIGHT),
-        _intervals(bounds, x).properties(width=WIDTH, height=ROW * len(bounds)),
+        rate_intervals(bounds, x).properties(width=WIDTH, height=ROW * len(bounds)),
         title=heading,
         spacing=18,
     )
@@ -130,9 +130,12 @@ def _bounds(advice: LRAdvice) -> list[dict[str, Any]]:
     return rows
 
 
-def _intervals(rows: list[dict[str, Any]], x: dict[str, Any]) -> Any:
-    order = [name for name in NAMES.values() if any(row["name"] == name for row in rows)]
-    y = alt.Y("name:N", title=None, sort=order)
+def rate_intervals(rows: list[dict[str, Any]], x: dict[str, Any]) -> Any:
+    """One line per learning rate, each with its interval, in the order of ``rows``.
+
+    A row has a name, lr, low, high, the rule behind it and a colour; ``x`` is the axis.
+    """
+    y = alt.Y("name:N", title=None, sort=[row["name"] for row in rows])
     colour = alt.Color("colour:N", scale=None)
     tips = [
         alt.Tooltip("name:N", title="bound"),

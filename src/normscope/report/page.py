@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 import html
-import json
-import math
 import re
-from importlib import resources
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from normscope.errors import InputError, NormscopeError
 from normscope.registry import near_match
 from normscope.report.charts import CHARTS, chart
-from normscope.report.files import javascript_bundle, script_data, still_picture
+from normscope.report.html import Figure, figure, filled
+from normscope.report.rates import rates_chart
 from normscope.report.style import theme
+from normscope.report.tables import table
+from normscope.report.wording import HEADLINE, cell, column, number, wording
+from normscope.results.finding import SEVERITIES
+from normscope.results.key_numbers import key_numbers
 
 if TYPE_CHECKING:
-    import pandas as pd
+    from collections.abc import Callable
 
-    from normscope.results import Evidence, Examination, Finding
+    from normscope.results import Examination, Finding
 
-__all__ = ["LARGEST", "page", "page_fragment", "save_page"]
+__all__ = ["LARGEST", "page", "page_fragment", "save_page", "within_limit"]
 
 LARGEST = 3_000_000  # bytes of a page
-ROWS = 200  # of a table in a page; the data has them all
+STILLS = ("svg", "png", "none")  # kinds of still pictures, the best first
 
 
 def save_page(examination: Examination, path: str | Path) -> Path:
@@ -44,8 +47,13 @@ def save_page(examination: Examination, path: str | Path) -> Path:
 
 def page(examination: Examination) -> str:
     """The page as text; it loads nothing, and reads well without JavaScript and on paper."""
-    for stills in ("svg", "png", "none"):
-        text = _page(examination, stills)
+    return within_limit(lambda stills: _page(examination, stills))
+
+
+def within_limit(made: Callable[[str], str]) -> str:
+    """The page with the best still pictures that fit into ``LARGEST`` bytes."""
+    for stills in STILLS:
+        text = made(stills)
         if len(text.encode()) <= LARGEST:
             return text
     raise NormscopeError(
@@ -68,97 +76,108 @@ def page_fragment(examination: Examination) -> str:
 
 
 def _page(examination: Examination, stills: str) -> str:
-    specs: dict[str, Any] = {}
     sections = [
-        _section(name, result, examination, specs, stills)
-        for name, result in examination.measurements.items()
+        _section(f"m{place}-{_slug(name)}", name, examination, stills)
+        for place, name in enumerate(examination.measurements, start=1)
     ]
-    known = {section["name"]: section["id"] for section in sections}
-    context = {
-        "title": examination.model,
-        "version": examination.version,
-        "lead": _lead(examination),
-        "partial": examination.partial,
-        "numbers": [_number(item) for item in examination.numbers],
-        "findings": [_finding(f, known) for f in examination.findings if f.severity != "ok"],
-        "fine": [_finding(f, known) for f in examination.findings if f.severity == "ok"],
-        "sections": sections,
-        "steps": [
-            {"name": s.name, "status": s.status, "reason": s.reason, "seconds": f"{s.seconds:.1f}"}
-            for s in examination.plan.steps
+    places = {section["name"]: section for section in sections}
+    findings = [_finding(f, i, places) for i, f in enumerate(examination.findings, start=1)]
+    for section in sections:
+        section["findings"] = [f for f in findings if section["name"] in f["sources"]]
+    figures = [one for section in sections for one in section["figures"]]
+    return filled(
+        "page.html.jinja",
+        figures,
+        title=examination.model,
+        version=examination.version,
+        lead=_lead(examination),
+        partial=examination.partial,
+        numbers=[
+            {"name": n.quantity, "value": number(n.value), "low": n.low, "high": n.high}
+            | {"meaning": HEADLINE.get(n.quantity, ""), "target": _target(places.get(n.source))}
+            for n in examination.numbers
         ],
-        "config": [(k, _cell(v)) for k, v in examination.config.items() if v is not None],
-        "notes": examination.notes,
-        "css": _file("page.css"),
-        "script": _file("page.js"),
-        "bundle": javascript_bundle(),
-        "specs": script_data(specs),
-        "configs": script_data({name: theme(dark=name == "dark") for name in ("light", "dark")}),
-    }
-    return _template().render(context)
+        counts=_counts(examination),
+        missing=[wording(step.name).title for step in examination.missing],
+        findings=[f for f in findings if f["severity"] != "ok"],
+        fine=[f for f in findings if f["severity"] == "ok"],
+        sections=sections,
+        steps=[{"title": wording(s.name).title, "step": s} for s in examination.plan.steps],
+        config=[(column(k), cell(v)) for k, v in examination.config.items() if v is not None],
+        notes=examination.notes,
+    )
 
 
-def _template() -> Any:
-    import jinja2
-
-    environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    return environment.from_string(_file("page.html.jinja"))
+def _slug(name: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
-def _file(name: str) -> str:
-    return (resources.files("normscope.report") / "templates" / name).read_text(encoding="utf-8")
-
-
-def _section(
-    name: str, result: Any, examination: Examination, specs: dict[str, Any], stills: str
-) -> dict[str, Any]:
-    anchor = "m-" + re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+def _section(anchor: str, name: str, examination: Examination, stills: str) -> dict[str, Any]:
+    result = examination.measurements[name]
     questions = {step.name: step.question for step in examination.plan.steps}
+    words = wording(name)
+    known = hasattr(result, "to_dict")  # another version's records come back as plain data
     return {
         "id": anchor,
         "name": name,
+        "title": words.title,
+        "short": words.short,
         "question": questions.get(name, ""),
-        "charts": _charts(result, anchor, specs, stills),
+        "reading": words.reading,
+        "unknown": "" if known else _kind(result),
+        "figures": _figures(anchor, name, examination, stills),
+        "numbers": key_numbers(result),
+        "coverage": _coverage(result),
         "summary": result.summary() if hasattr(result, "summary") else "",
-        "table": _table(result),
+        "table": table(result.to_frame()) if hasattr(result, "to_frame") else None,
     }
 
 
-def _charts(result: Any, anchor: str, specs: dict[str, Any], stills: str) -> list[dict[str, str]]:
-    if type(result).__name__ not in CHARTS:
-        return []
-    try:
-        spec = chart(result).to_dict()
-    except InputError:  # nothing to draw, such as a matrix that is zero: the table says so
-        return []
-    identifier = f"{anchor}-chart"
-    specs[identifier] = {k: v for k, v in spec.items() if k not in ("config", "$schema")}
-    return [{"id": identifier, "still": still_picture(spec, stills)}]
+def _kind(result: Any) -> str:
+    return str(result.get("type", "data") if isinstance(result, dict) else type(result).__name__)
 
 
-def _table(result: Any) -> dict[str, Any] | None:
-    if not hasattr(result, "to_frame"):
-        return None
-    frame: pd.DataFrame = result.to_frame()
-    frame = frame.reset_index() if frame.index.name else frame
-    shown = frame.head(ROWS)
-    return {
-        "columns": [str(c) for c in shown.columns],
-        "rows": [[_cell(v) for v in row] for row in shown.itertuples(index=False)],
-        "cut": len(frame) if len(frame) > ROWS else 0,
-    }
+def _figures(anchor: str, name: str, examination: Examination, stills: str) -> list[Figure]:
+    drawings: list[Callable[[], Any]] = []
+    result = examination.measurements[name]
+    if name == "sharpness":
+        drawings.append(lambda: rates_chart(examination).configure(**theme()))
+    if type(result).__name__ in CHARTS and not _single(result):
+        drawings.append(lambda: chart(result))
+    figures = []
+    for place, draw in enumerate(drawings, start=1):
+        try:
+            spec = draw().to_dict()
+        except InputError:  # nothing to draw, such as a matrix that is zero: the table says so
+            continue
+        figures.append(figure(spec, f"{anchor}-chart{place}", stills))
+    return figures
 
 
-def _number(item: Evidence) -> dict[str, str]:
-    return {"name": item.quantity, "value": _cell(item.value), "note": item.spread}
+def _single(result: Any) -> bool:
+    """Whether a spectrum is one number, which needs no chart."""
+    return type(result).__name__ == "Spectrum" and len(result.values) == 1
 
 
-def _finding(finding: Finding, known: dict[str, str]) -> dict[str, Any]:
+def _coverage(result: Any) -> str:
+    coverage = getattr(result, "coverage", None)
+    return coverage.summary() if coverage is not None and coverage.left_out else ""
+
+
+def _target(section: dict[str, Any] | None) -> str:
+    """Where a link to a measurement leads: its first chart, or else its section."""
+    if section is None:
+        return ""
+    return section["figures"][0].id if section["figures"] else section["id"]
+
+
+def _finding(finding: Finding, place: int, places: dict[str, Any]) -> dict[str, Any]:
     evidence = [
-        {"text": str(e), "target": known.get(e.source, ""), "name": e.source}
+        {"item": e, "target": _target(places.get(e.source)), "name": wording(e.source).title}
         for e in finding.evidence
     ]
     return {
+        "id": f"f{place}",
         "severity": finding.severity,
         "title": finding.title,
         "layer": finding.layer,
@@ -166,19 +185,22 @@ def _finding(finding: Finding, known: dict[str, str]) -> dict[str, Any]:
         "advice": finding.advice,
         "reference": finding.reference,
         "evidence": evidence,
+        "sources": {e.source for e in finding.evidence},
+        "links": list({e["target"]: e["name"] for e in evidence if e["target"]}.items()),
     }
 
 
-def _lead(examination: Examination) -> str:
-    config = examination.config
-    words = [examination.plan.data, f"loss {config.get('loss')}"]
-    words.append(f"preset {config.get('preset')}, {examination.seconds:.1f} s")
-    return "; ".join(words)
+def _counts(examination: Examination) -> list[tuple[str, int]]:
+    """How many findings of each severity there are, the gravest first."""
+    found = Counter(f.severity for f in examination.findings)
+    return [(severity, found[severity]) for severity in reversed(SEVERITIES) if found[severity]]
 
 
-def _cell(value: Any) -> str:
-    if isinstance(value, float):
-        return "-" if math.isnan(value) else f"{value:.4g}"
-    if isinstance(value, dict | list | tuple):
-        return json.dumps(value, default=str)
-    return "" if value is None else str(value)
+def _lead(examination: Examination) -> list[str]:
+    config, plan = examination.config, examination.plan
+    return [
+        plan.data,
+        f"loss: {config.get('loss')}",
+        f"preset {config.get('preset')}, {examination.seconds:.1f} s",
+        f"layers with {100 * plan.coverage:.0f} % of the parameters can be probed",
+    ]

@@ -12,6 +12,14 @@ from normscope.results.density import SpectralDensity
 from normscope.results.eigenvalues import KroneckerSpectrum, MomentSpectrum, SignedSpectrum
 from normscope.results.estimate import Estimate
 from normscope.results.examination import Examination, Plan, Step
+from normscope.results.examination_difference import (
+    ExaminationDifference,
+    FindingChange,
+    NumberChange,
+    SettingChange,
+    compare_examinations,
+)
+from normscope.results.examination_files import read_examination
 from normscope.results.finding import SEVERITIES, Evidence, Finding
 from normscope.results.generalization import ErrorCurve, GeneralizationPanel, SimulatedErrors
 from normscope.results.gradients import (
@@ -22,6 +30,7 @@ from normscope.results.gradients import (
 )
 from normscope.results.gram import GramSpectrum
 from normscope.results.histograms import Histograms
+from normscope.results.key_numbers import KeyNumber, key_numbers
 from normscope.results.landscape import Landscape
 from normscope.results.layers import Coverage, LayerStatus
 from normscope.results.layout import Layout, NormUse
@@ -65,13 +74,16 @@ __all__ = [
     "Estimate",
     "Evidence",
     "Examination",
+    "ExaminationDifference",
     "Finding",
+    "FindingChange",
     "GeneralizationPanel",
     "GradientNoise",
     "Gradients",
     "GramSpectrum",
     "Growth",
     "Histograms",
+    "KeyNumber",
     "KroneckerSpectrum",
     "LRAdvice",
     "LRBound",
@@ -90,6 +102,7 @@ __all__ = [
     "MomentSpectrum",
     "MonitorLog",
     "NormUse",
+    "NumberChange",
     "OrderProfile",
     "OutputGradients",
     "OverlapSlopes",
@@ -100,6 +113,7 @@ __all__ = [
     "ProductSpectrum",
     "Reading",
     "Series",
+    "SettingChange",
     "SignedSpectrum",
     "SimulatedErrors",
     "SpectralBounds",
@@ -112,4 +126,7 @@ __all__ = [
     "Trouble",
     "Variant",
     "WhatIf",
+    "compare_examinations",
+    "key_numbers",
+    "read_examination",
 ]

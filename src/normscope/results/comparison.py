@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from normscope.record import Record
+from normscope.render import chart_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -69,6 +70,10 @@ class Comparison(Record):
                 f"{self.loss_scale:.3g}, measured {self.loss_measured:.4g}"
             )
         return "\n".join([*lines, *self.flags])
+
+    def chart(self, **options: Any) -> Any:
+        """Predicted beside measured, as an Altair chart."""
+        return chart_of(self, **options)
 
     def __repr__(self) -> str:
         return f"Comparison(predicted {self.predicted:.4g}, measured {self.measured:.4g})"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from normscope.record import Record
+from normscope.render import chart_of
 from normscope.results.layers import Coverage
 
 if TYPE_CHECKING:
@@ -91,6 +92,10 @@ class Layout(Record):
             f"{self.last_input_power:.3g}",
         ]
         return "\n".join([*lines, self.coverage.summary()])
+
+    def chart(self, **options: Any) -> Any:
+        """Layers and norms in forward order, as an Altair chart."""
+        return chart_of(self, **options)
 
     def __repr__(self) -> str:
         return f"Layout({self.normalized} of {self.hidden_layers} hidden layers normalized)"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from normscope.record import Record
+from normscope.render import chart_of
 from normscope.results.estimate import Estimate
 
 if TYPE_CHECKING:
@@ -62,6 +63,10 @@ class LeadingDirections(Record):
         pairs = enumerate(zip(self.values, self.shares, strict=True), start=1)
         lines += [f"  {i:3d}  {v:.6g}  {100 * s:.1f} % mean gradient" for i, (v, s) in pairs]
         return "\n".join(lines)
+
+    def chart(self, **options: Any) -> Any:
+        """Mean gradients of the outputs beside lambda_max, as an Altair chart."""
+        return chart_of(self, **options)
 
     def __repr__(self) -> str:
         return f"LeadingDirections(lambda_max={self.values[0]:.6g}, share={self.shares[0]:.3f})"

@@ -1,13 +1,94 @@
 { // a block of its own: the bundle declares many short names
   const dark = window.matchMedia("(prefers-color-scheme: dark)");
-  const draw = () => {
-    const ground = dark.matches ? "dark" : "light";
-    const options = {renderer: "svg", actions: false, tooltip: {theme: ground}};
-    for (const [id, spec] of Object.entries(NORMSCOPE_CHARTS)) {
-      window.vegaEmbed("#" + id, {...spec, config: NORMSCOPE_CONFIGS[ground]}, options).catch(console.error);
+  const GAP = 36; // pixels between two panels
+  const NARROW = 560; // pixels below which legends stand under their chart
+  const LABEL = 130; // pixels of a label there
+  const LEAST = 150; // pixels of a panel, however small the screen
+  const LETTER = 6.6; // pixels, about
+  const WIDER = 1.35; // how far a panel may be stretched
+
+  const wrapped = (text, room) => {
+    const lines = [""];
+    for (const word of [text].flat().join(" ").split(" ")) {
+      const last = lines[lines.length - 1];
+      if (last && (last.length + word.length + 1) * LETTER > room) lines.push(word);
+      else lines[lines.length - 1] = last ? last + " " + word : word;
     }
+    return lines;
   };
-  dark.addEventListener("change", draw);
-  window.addEventListener("beforeprint", () => { for (const d of document.querySelectorAll("details")) d.open = true; });
-  draw();
+  const titled = (title, room) => {
+    if (!title) return {};
+    const parts = typeof title === "object" && !Array.isArray(title) ? title : {text: title};
+    const subtitle = parts.subtitle ? {subtitle: wrapped(parts.subtitle, room)} : {};
+    return {title: {...parts, text: wrapped(parts.text, room), ...subtitle}};
+  };
+
+  // The chart for a place of so many pixels: fewer panels in a row, then narrower ones; `besides`
+  // is what a panel takes for axes and legends.
+  const fitted = (spec, room, besides) => {
+    const panels = spec.hconcat || spec.concat || spec.vconcat;
+    if (!panels) {
+      if (typeof spec.width !== "number") return spec;
+      const width = Math.max(LEAST, Math.min(WIDER * spec.width, room - besides));
+      return {...spec, width, ...titled(spec.title, width + besides)};
+    }
+    if (spec.vconcat) return {...spec, vconcat: panels.map(panel => fitted(panel, room, besides))};
+    const {hconcat, concat, ...rest} = spec;
+    const widest = Math.max(...panels.map(panel => panel.width || 0)) + besides;
+    const most = hconcat ? panels.length : spec.columns || panels.length;
+    const columns = Math.max(1, Math.min(most, Math.floor((room + GAP) / (widest + GAP))));
+    const each = (room - GAP * (columns - 1)) / columns;
+    return {...rest, columns, concat: panels.map(panel => fitted(panel, each, besides))};
+  };
+
+  // On a narrow screen legends stand below, labels are short, and every panel has its own.
+  const changes = {
+    legend: value => value === Object(value) ? {...value, orient: "bottom", columns: 1} : value,
+    labelLimit: value => Math.min(value, LABEL),
+    labels: value => value === false ? true : value,
+    ticks: value => value === false ? true : value,
+  };
+  const stacked = spec => JSON.parse(JSON.stringify(spec), (key, value) =>
+    Object.hasOwn(changes, key) ? changes[key](value) : value);
+  const config = (ground, room) => {
+    const theme = {...NORMSCOPE_CONFIGS[ground], background: null, padding: 4};
+    if (room > NARROW) return theme;
+    return {...theme, legend: {...theme.legend, orient: "bottom", direction: "vertical", labelLimit: room - 60}};
+  };
+
+  const views = new Map();
+  let round = 0;
+  const draw = async () => {
+    const mine = ++round;
+    const ground = dark.matches ? "dark" : "light";
+    const options = {mode: "vega-lite", renderer: "svg", actions: false, tooltip: {theme: ground}};
+    for (const [id, spec] of Object.entries(NORMSCOPE_CHARTS)) {
+      const figure = document.getElementById(id);
+      const place = figure.querySelector(".live");
+      const room = figure.clientWidth;
+      const shown = room > NARROW ? spec : stacked(spec);
+      for (let besides = 64, tries = 0; tries < 4; tries += 1) {
+        const chart = {...fitted(shown, room, besides), config: config(ground, room)};
+        const result = await window.vegaEmbed(place, chart, options);
+        views.get(id)?.finalize();
+        views.set(id, result);
+        figure.classList.add("drawn"); // from here on it has a size
+        const over = place.querySelector("svg").getBoundingClientRect().width - room;
+        if (mine !== round) return;
+        if (over <= 0) break;
+        besides += Math.ceil(over) + 1;
+      }
+    }
+    document.documentElement.dataset.charts = "drawn";
+  };
+  const start = () => draw().catch(console.error); // the stills remain
+  dark.addEventListener("change", start);
+  let width = document.documentElement.clientWidth, timer = 0;
+  window.addEventListener("resize", () => {
+    if (document.documentElement.clientWidth === width) return;
+    width = document.documentElement.clientWidth;
+    clearTimeout(timer);
+    timer = setTimeout(start, 200);
+  });
+  start();
 }

@@ -1,0 +1,80 @@
+"""``normscope compare``: two saved examinations, number by number and finding by finding."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from normscope.cli import options as opt
+from normscope.cli import output
+from normscope.cli.options import Option, command_parser
+from normscope.cli.parser import Parser
+from normscope.errors import InputError
+
+if TYPE_CHECKING:
+    from normscope.results.examination_difference import ExaminationDifference
+
+__all__ = ["OPTIONS", "parser", "run"]
+
+OPTIONS = (
+    Option("first", opt.text, "a saved examination (.json), or a folder that holds one", "A",
+           group="examinations", positional=True),
+    Option("second", opt.text, "another", "B", group="examinations", positional=True),
+    Option("output", opt.text, "write a page", "FILE.html"),
+    Option("json", opt.switch, "print JSON and nothing else"),
+)  # fmt: skip
+
+
+def parser() -> Parser:
+    """The flags of this command."""
+    return command_parser(
+        "compare",
+        OPTIONS,
+        description="What is different between two saved examinations: headline numbers, the\n"
+        "numbers of each measurement, and findings that came, went or changed.\n"
+        "Needs neither the networks nor their data.",
+        epilog="example:\n  normscope compare plain.json normalized.json --output compare.html",
+    )
+
+
+def run(given: dict[str, Any]) -> None:
+    """Read both, compare, print, draw."""
+    from normscope.results.examination_difference import compare_examinations
+    from normscope.results.examination_files import read_examination
+
+    for name in ("first", "second"):
+        if name not in given:
+            raise InputError(f"Give two saved examinations: the {name} is missing.")
+    names = (given["first"], given["second"])
+    found = compare_examinations(*(read_examination(name) for name in names), names=names)
+    if given.get("json"):
+        output.print_json(found.to_dict())
+    else:
+        _print(found)
+    if "output" in given:
+        output.note(f"Wrote {found.save(given['output'])}")
+
+
+def _print(found: ExaminationDifference) -> None:
+    for letter, name, model in zip("AB", found.names, found.models, strict=True):
+        output.print_text(f"{name}: {model}", bullet=f"{letter}  ")
+    for caution in found.cautions:
+        output.print_text(caution, bullet="!  ")
+    output.print_text("")
+    rows = [
+        [n.measurement or "head", n.quantity]
+        + [_cell(value) for value in (n.first, n.second, n.ratio)]
+        for n in found.numbers
+    ]
+    output.print_table(["measurement", "number", "A", "B", "B / A"], rows)
+    output.print_text("")
+    moved = [f for f in found.findings if f.change not in ("same", "not judged")]
+    if moved:
+        rows = [[f.change, f.first or "-", f.second or "-", f.title] for f in moved]
+        output.print_table(["finding", "A", "B", "title"], rows)
+    counts = [f"{len(found.changed(kind))} {kind}" for kind in ("same", "not judged")]
+    output.print_text(f"{len(moved)} findings changed; of the other rules {', '.join(counts)}")
+
+
+def _cell(value: float) -> str:
+    return output.number(None if math.isnan(value) else value, digits=4)

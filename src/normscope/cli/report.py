@@ -1,0 +1,69 @@
+"""``normscope report``: the page of a saved examination, with no model at hand."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from normscope.cli import options as opt
+from normscope.cli import output
+from normscope.cli.options import Option, command_parser
+from normscope.cli.parser import Parser
+from normscope.errors import InputError
+
+if TYPE_CHECKING:
+    from normscope.results import Examination
+
+__all__ = ["OPTIONS", "parser", "run"]
+
+OPTIONS = (
+    Option("run", opt.text, "a saved examination (.json), or a folder that holds one", "RUN",
+           group="examination", positional=True),
+    Option("output", opt.text, "write the page here (default: beside the data)", "FILE.html"),
+    Option("text", opt.switch, "print the findings as well"),
+    Option("json", opt.switch, "print JSON and nothing else: the page and what it shows"),
+)  # fmt: skip
+
+
+def parser() -> Parser:
+    """The flags of this command."""
+    return command_parser(
+        "report",
+        OPTIONS,
+        description="Rebuild the page of an examination from the data that was saved with it.\n"
+        "Needs neither the network nor its data.",
+        epilog="example:\n  normscope examine resnet20 --data cifar10 --output run.json\n"
+        "  normscope report run.json --output page.html",
+    )
+
+
+def run(given: dict[str, Any]) -> None:
+    """Read, draw, write."""
+    from normscope.render import report_package
+    from normscope.results.examination_files import read_examination
+
+    if "run" not in given:
+        raise InputError("Which examination? Give its file, such as run.json, or its folder.")
+    source = Path(given["run"])
+    examination = read_examination(source)
+    default = source / "report.html" if source.is_dir() else source.with_suffix(".html")
+    with output.working("Drawing the page"):
+        target = report_package().save_page(examination, given.get("output", default))
+    if given.get("json"):
+        output.print_json(_shown(examination, target))
+        return
+    if given.get("text"):
+        sys.stdout.write(examination.summary() + "\n")
+    output.note(f"Wrote {target} ({target.stat().st_size:,} bytes)")
+
+
+def _shown(examination: Examination, target: Path) -> dict[str, Any]:
+    return {
+        "page": str(target),
+        "bytes": target.stat().st_size,
+        "model": examination.model,
+        "version": examination.version,
+        "worst": examination.worst,
+        "findings": [finding.to_dict() for finding in examination.findings],
+    }

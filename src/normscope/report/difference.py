@@ -1,0 +1,100 @@
+"""Two examinations compared: ratios of their numbers as a chart, and the page around it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import altair as alt
+
+from normscope.errors import InputError
+from normscope.report.files import check_path
+from normscope.report.html import figure, filled
+from normscope.report.style import NEUTRAL, PALETTE, inline, log_axis, positive, theme
+from normscope.report.wording import wording
+
+if TYPE_CHECKING:
+    from normscope.results.examination_difference import ExaminationDifference, NumberChange
+
+__all__ = ["difference_page", "ratio_chart", "save_difference"]
+
+WIDTH, ROW = 420, 24
+WHERE = {
+    "larger in B": (PALETTE[1], "triangle-right"),
+    "smaller in B": (PALETTE[0], "triangle-left"),
+}
+MOVED = ("appeared", "graver", "milder", "disappeared")
+
+
+def ratio_chart(found: ExaminationDifference, *, title: str | None = None) -> Any:
+    """Every number of the measurements, second over first, on a log axis."""
+    rows = [_row(n) for n in found.numbers if n.measurement and positive(n.ratio) and n.ratio != 1]
+    if not rows:
+        raise InputError("There is nothing to draw: no number of the two has a ratio but 1.")
+    x = {"title": "B / A", **log_axis([*(row["ratio"] for row in rows), 1.0])}
+    y = alt.Y(
+        "name:N", title=None, sort=[row["name"] for row in rows], axis=alt.Axis(labelLimit=320)
+    )
+    colours, shapes = ([values[i] for values in WHERE.values()] for i in (0, 1))
+    base = alt.Chart(inline(rows)).encode(
+        y=y,
+        color=alt.Color(
+            "side:N",
+            title=None,
+            scale=alt.Scale(domain=list(WHERE), range=colours),
+            legend=alt.Legend(orient="top"),
+        ),
+    )
+    bars = base.mark_rule(strokeWidth=2).encode(x=alt.X("one:Q", **x), x2="ratio:Q")
+    dots = base.mark_point(filled=True, size=80, opacity=1).encode(
+        x=alt.X("ratio:Q", **x),
+        shape=alt.Shape("side:N", title=None, scale=alt.Scale(domain=list(WHERE), range=shapes)),
+        tooltip=[
+            alt.Tooltip("name:N", title="number"),
+            *(alt.Tooltip(f"{key}:Q", format=".4~g") for key in ("first", "second", "ratio")),
+        ],
+    )
+    line = alt.Chart(inline([{"one": 1.0}])).mark_rule(color=NEUTRAL, strokeDash=[5, 4])
+    heading = alt.Title(title or "Numbers of B over those of A", subtitle=["1: no change"])
+    return alt.layer(line.encode(x=alt.X("one:Q", **x)), bars, dots).properties(
+        width=WIDTH, height=ROW * len(rows), title=heading
+    )
+
+
+def _row(change: NumberChange) -> dict[str, Any]:
+    return {
+        "name": f"{wording(change.measurement).short}: {change.quantity}",
+        "first": change.first,
+        "second": change.second,
+        "ratio": change.ratio,
+        "one": 1.0,
+        "side": "larger in B" if change.ratio > 1 else "smaller in B",
+    }
+
+
+def save_difference(found: ExaminationDifference, path: str | Path) -> Path:
+    """Write the page of a comparison to a file that ends in .html."""
+    target = check_path(path, (".html",))
+    target.write_text(difference_page(found), encoding="utf-8")
+    return target
+
+
+def difference_page(found: ExaminationDifference) -> str:
+    """One self-contained page: findings that changed, then numbers."""
+    try:
+        drawn = [figure(ratio_chart(found).configure(**theme()).to_dict(), "ratios")]
+    except InputError:  # nothing moved: the table says so
+        drawn = []
+    groups: dict[str, list[NumberChange]] = {}
+    for change in found.numbers:
+        title = wording(change.measurement).title if change.measurement else "Head of the page"
+        groups.setdefault(title, []).append(change)
+    return filled(
+        "difference.html.jinja",
+        drawn,
+        found=found,
+        drawn=drawn,
+        moved=found.changed(*MOVED),
+        others=found.changed("same", "not judged"),
+        groups=groups,
+    )

@@ -1,0 +1,112 @@
+"""Where a network is normalized: its layers in a row, the norms above them."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import altair as alt
+
+from normscope.errors import InputError
+from normscope.report.style import NEUTRAL, PALETTE, inline, log_axis, positive
+
+if TYPE_CHECKING:
+    from normscope.results import Layout, NormUse
+
+__all__ = ["layout_chart"]
+
+WIDTH, ROW, HEIGHT = 620, 34, 180
+WEIGHTED = ("linear", "conv")
+LAYERS, UNUSED = "layers with weights", "norms never used"
+
+
+def layout_chart(found: Layout, *, title: str | None = None) -> Any:
+    """The weighted layers by number, each kind of norm on a line of its own.
+
+    Below it, where norms keep running statistics: how far they are from those of the batch.
+    """
+    rows = [_layer_row(layer) for layer in found.coverage.layers if layer.kind in WEIGHTED]
+    rows += [_norm_row(norm) for norm in found.norms]
+    if not rows:
+        raise InputError("There is nothing to draw: no layer was found.")
+    ends = min(row["layer"] for row in rows), max(row["layer"] for row in rows)
+    panels = [_strip(rows, ends)]
+    kept = [norm for norm in found.norms if norm.used and norm.updates and _kept(norm)]
+    if kept:
+        panels.append(_running(kept, ends))
+    heading = alt.Title(title or _headline(found), subtitle=_notes(found))
+    if len(panels) == 1:
+        return panels[0].properties(title=heading)
+    return alt.vconcat(*panels, title=heading)
+
+
+def _headline(found: Layout) -> str:
+    return f"{found.normalized} of {found.hidden_layers} hidden layers are normalized"
+
+
+def _notes(found: Layout) -> list[str]:
+    before, behind = found.last_input_norm or "none", found.output_norm or "none"
+    return [f"last layer {found.last}: norm before it {before}, behind it {behind}"]
+
+
+def _layer_row(layer: Any) -> dict[str, Any]:
+    return {"layer": layer.number, "name": layer.name, "line": LAYERS, "kind": layer.kind}
+
+
+def _norm_row(norm: NormUse) -> dict[str, Any]:
+    line = norm.kind if norm.used else UNUSED
+    return {"layer": norm.number, "name": norm.name, "line": line, "kind": norm.kind} | {
+        "gamma": norm.gamma
+    }
+
+
+def _kept(norm: NormUse) -> bool:
+    return math.isfinite(norm.mean_gap) and positive(norm.variance_ratio)
+
+
+def _strip(rows: list[dict[str, Any]], ends: tuple[int, int]) -> Any:
+    lines = list(dict.fromkeys(row["line"] for row in rows))
+    kinds = [line for line in lines if line not in (LAYERS, UNUSED)]
+    order = kinds + [line for line in (UNUSED, LAYERS) if line in lines]
+    tints = {line: PALETTE[place % len(PALETTE)] for place, line in enumerate(kinds)}
+    colours = [NEUTRAL if o == LAYERS else PALETTE[1] if o == UNUSED else tints[o] for o in order]
+    shapes = ["square" if o == LAYERS else "cross" if o == UNUSED else "circle" for o in order]
+    size = max(20, min(110, 4000 // max(ends[1], 1)))
+    marks = alt.Chart(inline(rows)).mark_point(filled=True, size=size, opacity=1)
+    return marks.encode(
+        x=_layer_axis(ends),
+        y=alt.Y("line:N", title=None, sort=order, axis=alt.Axis(labelLimit=170, grid=True)),
+        color=alt.Color("line:N", scale=alt.Scale(domain=order, range=colours), legend=None),
+        shape=alt.Shape("line:N", scale=alt.Scale(domain=order, range=shapes), legend=None),
+        tooltip=[
+            alt.Tooltip("name:N"),
+            alt.Tooltip("kind:N"),
+            alt.Tooltip("layer:Q", format="d"),
+            alt.Tooltip("gamma:Q", title="scale γ (rms)", format=".4~g"),
+        ],
+    ).properties(width=WIDTH, height=ROW * len(order))
+
+
+def _running(norms: list[NormUse], ends: tuple[int, int]) -> Any:
+    rows = [
+        {"layer": n.number, "name": n.name, "ratio": n.variance_ratio, "gap": n.mean_gap}
+        for n in norms
+    ]
+    axis = log_axis([*(n.variance_ratio for n in norms), 0.5, 2.0])
+    y = alt.Y("ratio:Q", title="variance: batch / running", **axis)
+    one = alt.Chart(inline([{"one": 1.0}])).mark_rule(color=NEUTRAL, strokeDash=[4, 3])
+    dots = alt.Chart(inline(rows)).mark_point(filled=True, size=50, opacity=1, color=PALETTE[0])
+    tips = [
+        alt.Tooltip("name:N"),
+        alt.Tooltip("ratio:Q", title="variance ratio", format=".4~g"),
+        alt.Tooltip("gap:Q", title="gap of means", format=".4~g"),
+    ]
+    return alt.layer(
+        one.encode(y=alt.Y("one:Q")), dots.encode(x=_layer_axis(ends), y=y, tooltip=tips)
+    ).properties(width=WIDTH, height=HEIGHT)
+
+
+def _layer_axis(ends: tuple[int, int]) -> Any:
+    axis = alt.Axis(tickMinStep=1, format="d", grid=False)
+    scale = alt.Scale(domain=[ends[0] - 0.5, ends[1] + 0.5], nice=False)
+    return alt.X("layer:Q", title="number of the layer", axis=axis, scale=scale)
