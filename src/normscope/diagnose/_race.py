@@ -10,10 +10,10 @@ import numpy as np
 
 from normscope.results import StabilityTrial
 
-__all__ = ["Choice", "choose", "climb"]
+__all__ = ["EQUAL", "Choice", "choose", "climb", "score"]
 
 MOST = 8  # octaves that a race goes from its start, at most
-NEAR = 1.0  # octaves around the best that the parabola is laid through
+NEAR = 0.5  # octaves around the best that the parabola is laid through
 FAR = 1.5  # in log loss above the best: no longer part of the valley
 EQUAL = 1.25  # times the lowest loss: about as good
 
@@ -42,7 +42,7 @@ def climb(run: Runner, start: float, cap: float) -> list[StabilityTrial]:
     here, going = 0.0, tried(0.0)
     while going and abs(here) <= MOST:
         going = tried(here - 1) and tried(here + 1)
-        best = min(found, key=lambda octave: _order(found[octave]))
+        best = min(found, key=lambda octave: score(found[octave]))
         if best == here:
             break
         here = best
@@ -50,8 +50,14 @@ def climb(run: Runner, start: float, cap: float) -> list[StabilityTrial]:
     return sorted(found.values(), key=lambda trial: trial.lr)
 
 
-def _order(trial: StabilityTrial) -> float:
-    return math.inf if trial.diverged or not math.isfinite(trial.final) else trial.final
+def score(trial: StabilityTrial) -> float:
+    """Mean loss over the second half of a training; infinite if it diverged.
+
+    A mean over fewer losses is too noisy to tell neighbouring rates apart.
+    """
+    late = trial.losses[len(trial.losses) // 2 :]
+    mean = float(late.mean()) if len(late) and not trial.diverged else math.inf
+    return mean if math.isfinite(mean) else math.inf
 
 
 @dataclass(frozen=True)
@@ -62,7 +68,7 @@ class Choice:
         lr: the rate.
         low: from here on the race was about as good.
         high: up to here.
-        best: the training with the lowest loss.
+        best: the training with the lowest score.
         fitted: whether ``lr`` is the vertex of a parabola, not ``best.lr``.
     """
 
@@ -74,44 +80,46 @@ class Choice:
 
 
 def choose(race: Sequence[StabilityTrial]) -> Choice | None:
-    """The rate with the lowest loss, by a parabola in log-lr and log loss around the best one.
+    """The rate with the lowest score, by a parabola in log-lr and log loss around the best one.
 
     None if every training diverged.
     """
-    sound = [trial for trial in race if math.isfinite(_order(trial))]
+    sound = [trial for trial in race if math.isfinite(score(trial))]
     if not sound:
         return None
-    best = min(sound, key=_order)
+    best = min(sound, key=score)
     vertex = _vertex(sound, best)
     lr = best.lr if vertex is None else vertex
     good = [trial.lr for trial in _around(race, best)]
-    return Choice(lr, min([lr, *good]), max([lr, *good]), best, vertex is not None)
+    return Choice(lr, min([lr, *good]), max([lr, *good]), best, fitted=lr != best.lr)
 
 
 def _vertex(race: Sequence[StabilityTrial], best: StabilityTrial) -> float | None:
     """Where the parabola through the trainings near the best is lowest; None if it has no dip."""
-    if best.final <= 0:
+    lowest = score(best)
+    if lowest <= 0:
         return None
     span = NEAR * math.log(2) * (1 + 1e-9)
     near = [
         trial
         for trial in race
-        if abs(math.log(trial.lr / best.lr)) <= span and trial.final < best.final * math.exp(FAR)
+        if abs(math.log(trial.lr / best.lr)) <= span and score(trial) < lowest * math.exp(FAR)
     ]
     if len(near) < 3:
         return None
     x = np.log([trial.lr / best.lr for trial in near])
-    bend, slope, _ = np.polyfit(x, np.log([trial.final for trial in near]), 2)
+    bend, slope, _ = np.polyfit(x, np.log([score(trial) for trial in near]), 2)
     if bend <= 0:
         return None
-    return best.lr * math.exp(float(np.clip(-slope / (2 * bend), x.min(), x.max())))
+    inside = float(np.clip(-slope / (2 * bend), x.min(), x.max()))
+    return best.lr * math.exp(inside) if inside else best.lr
 
 
 def _around(race: Sequence[StabilityTrial], best: StabilityTrial) -> list[StabilityTrial]:
     """Those next to each other, the best among them, that came to about as low a loss."""
     ordered = sorted(race, key=lambda trial: trial.lr)
-    line = best.final * EQUAL if best.final > 0 else best.final
-    good = [_order(trial) <= line for trial in ordered]
+    line = score(best) * EQUAL if score(best) > 0 else score(best)
+    good = [score(trial) <= line for trial in ordered]
     place = ordered.index(best)
     first = last = place
     while first > 0 and good[first - 1]:

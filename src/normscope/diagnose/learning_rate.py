@@ -11,7 +11,7 @@ from torch import nn
 
 from normscope.data.order import checked_count
 from normscope.diagnose._curvature import descent, largest_curvature
-from normscope.diagnose._race import EQUAL, Choice, choose, climb
+from normscope.diagnose._race import EQUAL, Choice, choose, climb, score
 from normscope.diagnose._trainings import Trainings, checked_seconds, said
 from normscope.diagnose.comparison import loss_scale, predictions
 from normscope.diagnose.subject import Subject, as_subject
@@ -56,8 +56,9 @@ def suggest_lr(
     The recommendation comes from trainings, not from a formula: no fixed fraction of any of these
     bounds fits all networks (docs/results/advice.md). From the best training of the bisection a
     race of longer trainings (3 x ``steps`` updates) goes downhill by factors of 2, then of
-    sqrt(2), never above half the largest rate that did not diverge; the answer is the minimum of
-    a parabola in log-lr and log loss through the best and its neighbours. With the default
+    sqrt(2), never above half the largest rate that did not diverge; a training counts by its mean
+    loss over the second half, and the answer is the minimum of a parabola in log-lr and log loss
+    through the best and its two neighbours. With the default
     settings all this takes about as much as 20 trainings of 50 updates (600 to 1500 updates).
 
     Args:
@@ -187,8 +188,8 @@ def _recommendation(
 ) -> dict[str, Any]:
     """Rate, interval, rule and reason."""
     rule = (
-        f"lowest loss after {LONGER * steps} updates, by a parabola in log-lr and log loss, at "
-        f"most {MARGIN:g} x the largest rate that did not diverge"
+        f"lowest mean loss over the second half of {LONGER * steps} updates, by a parabola in "
+        f"log-lr and log loss, at most {MARGIN:g} x the largest rate that did not diverge"
     )
     choice = choose(race)
     if choice is None and limit.complete:
@@ -197,7 +198,7 @@ def _recommendation(
     if choice is None:  # the time was up before the race
         learned = [t for t in limit.trials if t.learned]
         choice = choose(learned)
-        rule = f"lowest loss after {steps} updates of the bisection, which was cut short"
+        rule = f"lowest mean loss in {steps} updates of the bisection, which was cut short"
     if choice is None:
         why = f"{limit.reason or 'no training was finished'}"
         return {"lr": NONE, "low": NONE, "high": NONE, "rule": rule, "reason": why}
@@ -216,8 +217,9 @@ def _recommendation(
 def _reason(choice: Choice, count: int, limit: StabilityLimit) -> str:
     best = choice.best
     words = [
-        f"Of {count} trainings the one at {best.lr:.3g} came lowest, from {best.start:.3g} to "
-        f"{best.final:.3g}"
+        f"Of {count or 'the'} trainings the one at {best.lr:.3g} came lowest: loss "
+        f"{best.start:.3g} untrained, {score(best):.3g} over the second half, {best.final:.3g} at "
+        "the end"
     ]
     if choice.fitted:
         words.append(f"a parabola through its neighbours has its minimum at {choice.lr:.3g}")

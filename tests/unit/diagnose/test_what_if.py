@@ -1,0 +1,221 @@
+"""what_if: before and after, honest about what cannot be made, and without a trace."""
+
+import math
+
+import pytest
+import torch
+from test_learning_rate import regression
+from torch import nn
+
+import normscope as ns
+from fingerprints import fingerprint
+from normscope.diagnose.what_if import promising_changes, what_if
+from normscope.errors import InputError
+from normscope.measure.probes.layout import norm_layout
+from normscope.nn import Transform, parse_transform
+from normscope.record import Record
+from normscope.results import StabilityBound, Variant, WhatIf
+
+QUICK = {"steps": 8, "tol": 1.0}
+
+
+def net(norm="batch"):
+    return ns.network("mlp:64-16-16-10", norm=norm)
+
+
+def test_a_smaller_gamma_flattens():
+    found = what_if(net(), "digits", ["gamma=0.1", "gamma=1"], limits=False)
+    before, small, same = found
+    assert [v.change for v in found] == ["as it is", "gamma=0.1", "gamma=1"]
+    assert small.lambda_max < before.lambda_max
+    assert found.curvature_ratio(small) == before.lambda_max / small.lambda_max
+    assert same.lambda_max == before.lambda_max
+    assert same.kappa == before.kappa
+    for variant in found:
+        assert variant.threshold == pytest.approx(2 / variant.lambda_max)
+        assert variant.diverges is None
+        assert math.isnan(variant.reached)
+        assert variant.kappa >= 1
+        assert variant.kappa_layer in ("layer1", "layer2")
+
+
+def test_each_change_starts_from_the_network_as_it_is():
+    found = what_if(net(), "digits", ["gamma=0.1", ["gamma=0.1", "gamma=1"]], limits=False)
+    assert found["gamma=0.1, gamma=1"].lambda_max == found.before.lambda_max
+
+
+def test_what_does_not_change_the_curvature_does_not_change_the_limit():
+    """A linear model: its Hessian does not depend on the weights."""
+    model, data = regression(curvatures=(4.0, 1.0))
+    model.weight.data.fill_(0.5)
+    found = what_if(model, data, ["scale-weights=2"], "mse", batch_size=64, steps=30, tol=0.02)
+    for variant in found:
+        assert variant.threshold == pytest.approx(0.5, rel=1e-3)
+        # bisection errs upwards, by less than 1 %
+        assert variant.diverges.low / 1.01 <= 0.5 <= variant.diverges.high
+    gain, low, high = found.limit_ratio(found.after[0], "diverges")
+    assert low <= 1 <= high
+    assert gain == pytest.approx(1, rel=0.05)
+    assert found.curvature_ratio(found.after[0]) == pytest.approx(1, rel=1e-3)
+
+
+def test_momentum_counts_in_the_threshold_and_adam_has_none():
+    plain, heavy, adam = (
+        what_if(net(), "digits", ["gamma=1"], limits=False, **options).before.threshold
+        for options in ({}, {"momentum": 0.9}, {"optimizer": "adam"})
+    )
+    assert heavy == pytest.approx(1.9 * plain)
+    assert math.isnan(adam)
+
+
+def test_limits_before_and_after_with_intervals():
+    found = what_if(net(), "digits", ["remove-norms"], **QUICK)
+    after = found["remove-norms"]
+    for variant in found:
+        assert 0 < variant.does_not_learn.low < variant.does_not_learn.high < math.inf
+        assert variant.reached < variant.loss
+        assert variant.reached_lr <= variant.diverges.high
+    gain, low, high = found.limit_ratio(after)
+    assert low <= gain <= high
+    assert gain == pytest.approx(after.does_not_learn.lr / found.before.does_not_learn.lr)
+    assert high < 1  # without its norms the network bears less
+    assert found.best is None
+
+
+def test_what_cannot_be_made_has_a_row_with_the_reason():
+    def broken(model, edit):
+        edit.replace(model[1], nn.Linear(3, 3))
+
+    found = what_if(
+        net(), "digits", ["bogus", "gamma=0.5", Transform("breaks", broken), "freeze:nowhere"],
+        limits=False,
+    )  # fmt: skip
+    assert [v.made for v in found] == [True, False, True, False, False]
+    assert "Unknown transform 'bogus'" in found["bogus"].reason
+    assert found["breaks"].reason
+    assert found["freeze:nowhere"].reason
+    frame = found.to_frame()
+    assert list(frame["change"]) == ["as it is", "bogus", "gamma=0.5", "breaks", "freeze:nowhere"]
+    assert frame["lambda_max"].isna().tolist() == [False, True, False, True, True]
+    text = found.summary()
+    assert "bogus: Unknown transform" in text
+    assert "gamma=0.5" in text
+
+
+def test_nothing_that_can_be_made_is_an_error():
+    with pytest.raises(InputError, match=r"None of the changes.*bogus.*remove-norms"):
+        what_if(net(None), "digits", ["bogus", "remove-norms"], limits=False)
+    with pytest.raises(InputError, match="empty"):
+        what_if(net(), "digits", [])
+
+
+def test_one_change_need_not_be_a_list():
+    for change in ("gamma=0.1", parse_transform("gamma=0.1")):
+        assert len(what_if(net(), "digits", change, limits=False).after) == 1
+
+
+def test_promising_changes_by_default():
+    found = what_if(net(), "digits", limits=False)
+    layout = norm_layout(net(), "digits")
+    assert [v.change for v in found.after] == list(promising_changes(layout, samples=256))
+    assert all(v.made for v in found.after)
+    plain = what_if(net(None), "digits", limits=False)
+    assert "scale-weights=0.5" in [v.change for v in plain.after]
+    assert all(v.made for v in plain.after)
+
+
+def test_promising_changes_follow_the_layout():
+    def names(samples=None, **options):
+        model = ns.network("mlp:64-16-16-10", **options)
+        return promising_changes(norm_layout(model, "digits"), samples=samples)
+
+    assert names() == ("norm-before-last", "norm-output", "gamma=0.1")
+    assert "gamma=1.5" in names(gamma=3.0)
+    assert "replace:batch->group" in names(samples=4)
+    assert "replace:batch->group" not in names(samples=4, norm="layer")
+    assert names(extra_norms="output") == ("gamma=0.1",)
+    assert names(norm=None) == ("norm-before-last", "norm-output", "scale-weights=0.5")
+
+
+def test_a_loss_of_model_and_batch():
+    def step(model, batch):
+        return nn.functional.cross_entropy(model(batch["x"]), batch["y"])
+
+    data = ns.load_data("digits").subset(64)
+    batches = [{"x": data.images.double(), "y": data.labels}]
+    found = what_if(net().double(), batches, None, step, limits=False)
+    assert found.before.lambda_max > 0
+    assert found.after[0].made
+
+
+def test_time_that_is_up_is_said():
+    found = what_if(net(), "digits", ["gamma=0.1"], max_seconds=1e-3)
+    assert all("max_seconds are used up" in v.reason for v in found)
+    assert all(v.lambda_max > 0 and v.diverges is None for v in found)
+
+
+@pytest.mark.parametrize("changes", [["gamma=0.1", "bogus"], ["bogus"]])
+def test_nothing_of_the_model_is_changed(changes):
+    model = ns.network("mlp:64-16-16-10", dropout=0.2)
+    model(torch.randn(8, 64)).sum().backward()
+    model[1].eval()
+    before = fingerprint(model)
+    if changes == ["bogus"]:
+        with pytest.raises(InputError):
+            what_if(model, "digits", changes, **QUICK)
+    else:
+        what_if(model, "digits", changes, **QUICK)
+    assert fingerprint(model) == before
+
+
+# the record
+
+
+def variant(change, lam, low, high, reached=0.1, **fields):
+    limit = StabilityBound("does-not-learn", low, high)
+    return Variant(
+        change, loss=2.3, lambda_max=lam, lambda_error=0.0, threshold=2 / lam, diverges=limit,
+        does_not_learn=limit, reached=reached, reached_lr=low, kappa=10.0, **fields,
+    )  # fmt: skip
+
+
+def table(*after):
+    return WhatIf((variant("as it is", 60.0, 0.9, 1.1), *after), 1.0)
+
+
+def test_the_best_is_certain_and_learns_as_well():
+    sure = variant("sure", 60.0, 2.0, 2.2)
+    assert table(variant("unsure", 60.0, 0.8, 90.0), sure).best is sure
+    assert table(variant("worse", 60.0, 2.0, 2.2, reached=0.12)).best is None
+    assert table(variant("open", 60.0, 2.0, math.inf)).best is None
+
+
+def test_ratios_that_differ_are_called_out():
+    """60 times flatter, and the limit where it was: a factor 60 between the two."""
+    found = table(variant("flat", 1.0, 0.9, 1.1), variant("alike", 30.0, 1.8, 2.2))
+    flat, alike = found.after
+    assert found.curvature_ratio(flat) == 60
+    assert found.limit_ratio(flat)[0] == pytest.approx(1)
+    assert found.disagreement(flat) == pytest.approx(60)
+    assert found.disagreement(alike) == pytest.approx(1)
+    assert len(found.notes) == 1
+    assert "differ by a factor 60" in found.notes[0]
+    assert "differ by a factor 60" in found.summary()
+
+
+def test_a_real_network_whose_ratios_differ():
+    found = what_if(net(), "digits", ["norm-output"], steps=20, tol=0.5)
+    assert found.disagreement(found.after[0]) > 3
+    assert any("believe the trainings" in note for note in found.notes)
+
+
+def test_record_round_trip_and_access():
+    found = table(variant("flat", 1.0, 0.9, 1.1), Variant("bogus", reason="unknown"))
+    assert Record.from_json(found.to_json()) == found
+    assert found["flat"].change == "flat"
+    assert found.before.change == "as it is"
+    assert not found["bogus"].made
+    assert math.isnan(found.disagreement(found["bogus"]))
+    with pytest.raises(InputError, match="flat"):
+        found["flatt"]
+    assert "2 changes" in repr(found)
