@@ -48,7 +48,7 @@ def test_what_does_not_change_the_curvature_does_not_change_the_limit():
     """A linear model: its Hessian does not depend on the weights."""
     model, data = regression(curvatures=(4.0, 1.0))
     model.weight.data.fill_(0.5)
-    found = what_if(model, data, ["scale-weights=2"], "mse", batch_size=64, steps=30, tol=0.02)
+    found = what_if(model, data, ["scale-weights=3"], "mse", batch_size=64, steps=30, tol=0.02)
     for variant in found:
         assert variant.threshold == pytest.approx(0.5, rel=1e-3)
         # bisection errs upwards, by less than 1 %
