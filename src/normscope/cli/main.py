@@ -24,6 +24,10 @@ COMMANDS.add(
     ("normscope.cli.examine", "what is wrong with a network, and what to do about it"),
 )
 COMMANDS.add(
+    "max-lr",
+    ("normscope.cli.max_lr", "the largest learning rate a network bears, by trainings"),
+)
+COMMANDS.add(
     "predict",
     ("normscope.cli.predict", "sharpness and critical learning rate of a network, by theory"),
 )

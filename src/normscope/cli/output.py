@@ -6,9 +6,22 @@ import json
 import sys
 import textwrap
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
-__all__ = ["chart_saver", "note", "number", "print_json", "print_table", "print_text", "working"]
+from normscope.errors import InputError
+
+__all__ = [
+    "chart_saver",
+    "check_data_file",
+    "note",
+    "number",
+    "print_json",
+    "print_summary",
+    "print_table",
+    "print_text",
+    "working",
+]
 
 PIPED_WIDTH = 80  # text is wrapped here when nobody's terminal says otherwise
 WIDEST = 400  # a piped table is never cut
@@ -50,6 +63,16 @@ def print_text(paragraph: str, *, bullet: str = "") -> None:
     sys.stdout.write("\n".join(lines) + "\n")
 
 
+def print_summary(result: Any) -> None:
+    """What a result says of itself: in colour for a person, plain and unwrapped when piped."""
+    if sys.stdout.isatty() and hasattr(result, "__rich__"):
+        from rich.console import Console
+
+        Console(file=sys.stdout).print(result)
+    else:
+        sys.stdout.write(result.summary() + "\n")
+
+
 def print_json(data: Any) -> None:
     """JSON alone on stdout; numbers that JSON lacks must have been tagged before."""
     sys.stdout.write(json.dumps(data, allow_nan=False) + "\n")
@@ -88,3 +111,12 @@ def chart_saver(path: str) -> Callable[[Any], None]:
         note(f"Wrote {report.save(chart, path)}")
 
     return save
+
+
+def check_data_file(path: str) -> None:
+    """Refuse a file that no data can be written to, before anything is measured."""
+    target = Path(path)
+    if target.suffix.lower() != ".json":
+        raise InputError(f"Data is saved as JSON, in a file that ends in .json. Got {path!r}.")
+    if not target.parent.is_dir():
+        raise InputError(f"There is no folder {target.parent} to write {target.name!r} to.")

@@ -112,7 +112,7 @@ def run(given: dict[str, Any]) -> None:
 def _network(settings: dict[str, Any], data: Any) -> Any:
     model = targets.network_target(settings["model"], seed=settings["seed"])
     if settings["weights"] is not None:
-        _load(model, settings["weights"])
+        targets.load_weights(model, settings["weights"])
     if settings["steps"] is not None:
         from normscope.train import fit
 
@@ -131,22 +131,6 @@ def _network(settings: dict[str, Any], data: Any) -> Any:
         if run.outcome == "diverged":
             raise InputError(f"{run.reason} Lower --lr, or measure without --steps.")
     return model
-
-
-def _load(model: Any, path: str) -> None:
-    import torch
-
-    if not Path(path).is_file():
-        raise InputError(f"There is no file {path}. Give --weights a file of torch.save.")
-    try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
-        model.load_state_dict(state.get("model", state) if isinstance(state, dict) else state)
-    except Exception as error:
-        first = str(error).strip().splitlines()[0] if str(error).strip() else ""
-        raise InputError(
-            f"{path} does not fit the network: {type(error).__name__}: {first} Save the weights "
-            "with torch.save(model.state_dict(), file)."
-        ) from None
 
 
 def _print(result: BatchNormRegularization) -> None:

@@ -1,11 +1,13 @@
 """What a word on the command line means: a network or data by name, or a user's own, by import.
 
 ``resnet20``, ``mlp:784-256-10,norm=batch`` are networks of the zoo; ``package.module:name`` and
-``path/to/file.py:name`` are imported, and called if they are functions that make the thing.
+``path/to/file.py:name`` are imported, and called if they are functions that make the thing (a
+loss or an optimizer is itself a function, and is not called).
 """
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.util
 import inspect
@@ -17,7 +19,7 @@ from typing import Any
 from normscope.errors import InputError
 from normscope.registry import near_match
 
-__all__ = ["data_target", "imported", "network_target"]
+__all__ = ["data_target", "function_target", "imported", "load_weights", "network_target"]
 
 FAMILY = re.compile(r"(resnet|vgg|preresnet)\d+")
 
@@ -29,6 +31,7 @@ def network_target(word: str, *, seed: int = 0) -> Any:
     from normscope.nn import network
     from normscope.nn.zoo.catalogue import ZOO
 
+    _refuse_bare_file(word)
     base = word.partition(":")[0].strip()
     if base in ZOO or FAMILY.fullmatch(base) or ":" not in word:
         return network(word, seed=seed)
@@ -45,14 +48,51 @@ def data_target(word: str, *, data_dir: str | None = None) -> Any:
     """The data that ``word`` names: a data set, or what a user's factory makes."""
     from normscope.data import data_sets, load_data
 
+    _refuse_bare_file(word)
     name, _, split = word.partition(":")
     if name in data_sets or ":" not in word:
         return load_data(name, split or "train", data_dir=data_dir)
     return imported(word)
 
 
+def function_target(word: str) -> Any:
+    """A name, as it is, or the function ``module:name`` (a class is called)."""
+    if ":" not in word:
+        return word
+    value = _object(word)
+    return _called(value, word) if inspect.isclass(value) else value
+
+
 def imported(word: str) -> Any:
     """The object ``module:name`` or ``file.py:name``; a function or class is called."""
+    value = _object(word)
+    makes = inspect.isroutine(value) or inspect.isclass(value)
+    return _called(value, word) if makes or isinstance(value, functools.partial) else value
+
+
+def load_weights(model: Any, path: str) -> None:
+    """Put the state dict of a file into ``model``."""
+    import torch
+
+    if not Path(path).is_file():
+        raise InputError(f"There is no file {path}. Give --weights a file of torch.save.")
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+        model.load_state_dict(state.get("model", state) if isinstance(state, dict) else state)
+    except Exception as error:
+        first = str(error).strip().splitlines()[0] if str(error).strip() else ""
+        raise InputError(
+            f"{path} does not fit the network: {type(error).__name__}: {first} Save the weights "
+            "with torch.save(model.state_dict(), file)."
+        ) from None
+
+
+def _refuse_bare_file(word: str) -> None:
+    if word.endswith(".py"):
+        raise InputError(f"What in {word}? Name a function of it that makes it: {word}:make.")
+
+
+def _object(word: str) -> Any:
     place, _, name = word.rpartition(":")
     if not place or not name:
         raise InputError(
@@ -65,8 +105,6 @@ def imported(word: str) -> Any:
             known = [n for n in vars(value) if not n.startswith("_")] if value is module else []
             raise InputError(f"{place} has no {name!r}. {near_match(part, known)}")
         value = getattr(value, part)
-    if inspect.isfunction(value) or inspect.isclass(value):
-        return _called(value, word)
     return value
 
 
@@ -77,7 +115,7 @@ def _module(place: str) -> Any:
         return _from_file(path) if is_file else _from_name(place)
     except InputError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise InputError(f"{place} cannot be imported: {_reason(error)}") from error
 
 
@@ -115,7 +153,7 @@ def _from_file(path: Path) -> Any:
 def _called(make: Any, word: str) -> Any:
     try:
         return make()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise InputError(f"{word} was called and failed: {_reason(error)}") from error
 
 

@@ -20,6 +20,7 @@ from normscope.measure.progress import progress
 from normscope.results import StabilityBound, StabilityLimit, StabilityTrial
 from normscope.results.learning_rate import LRAdvice, LRBound
 from normscope.seeds import checked_seed
+from normscope.train.run import INTERRUPTED
 from normscope.train.stability.trials import SearchEnded
 
 __all__ = ["suggest_lr"]
@@ -97,7 +98,7 @@ def suggest_lr(
     trainings = Trainings(subject, data, steps, batch_size, (seed,), tol, deadline)
     bounds = [_theory(subject), _threshold(subject)]
     limit = trainings.limit(subject.model, criterion="diverges")
-    race = _race(subject, trainings, limit)
+    race, complete = _race(subject, trainings, limit)
     return LRAdvice(
         **_recommendation(race, limit, steps),
         bounds=(
@@ -106,6 +107,7 @@ def suggest_lr(
         ),
         race=tuple(race),
         limit=limit,
+        complete=complete,
         seconds=time.monotonic() - began,
         config={**limit.config, "race_steps": LONGER * steps, "max_seconds": max_seconds},
     )
@@ -160,10 +162,13 @@ def _bisected(bound: StabilityBound, steps: int) -> LRBound:
     return LRBound(name, bound.lr, bound.low, bound.high, what[name], bound.reason)
 
 
-def _race(subject: Subject, trainings: Trainings, limit: StabilityLimit) -> list[StabilityTrial]:
-    """Longer trainings, from the best of the bisection on."""
-    if not limit.trials or limit.diverges.low == 0:
-        return []
+def _race(
+    subject: Subject, trainings: Trainings, limit: StabilityLimit
+) -> tuple[list[StabilityTrial], bool]:
+    """Longer trainings, from the best of the bisection on, and whether all came to their end."""
+    if not limit.trials or limit.diverges.low == 0 or INTERRUPTED in limit.reason:
+        return [], limit.complete
+    ended = []
     cap = MARGIN * limit.diverges.low if limit.diverges.high < math.inf else math.inf
     learned = [t for t in limit.trials if t.learned]
     # Without one that learned the first guess is as good a start as any: at rates far above it a
@@ -176,11 +181,12 @@ def _race(subject: Subject, trainings: Trainings, limit: StabilityLimit) -> list
         def run(lr: float) -> StabilityTrial | None:
             try:
                 bench.run(lr, subject.seed)
-            except SearchEnded:
+            except SearchEnded as signal:
+                ended.append(signal)
                 return None
             return bench.trials[-1]
 
-        return climb(run, start, cap)
+        return climb(run, start, cap), limit.complete and not ended
 
 
 def _recommendation(

@@ -13,6 +13,7 @@ from normscope.diagnose.subject import Subject
 from normscope.errors import MeasurementError, TheoryError
 from normscope.measure.progress import progress
 from normscope.results import Plan, StabilityLimit, Step
+from normscope.train.run import INTERRUPTED
 
 __all__ = ["Run", "carried_out", "within_memory"]
 
@@ -63,14 +64,16 @@ class Run:
             return replace(step, status="skipped", reason=said(error))
         except Exception as error:
             return replace(step, status="failed", reason=said(error))
-        self.results.update(found if isinstance(found, dict) else {measurement.name: found})
-        if isinstance(found, StabilityLimit) and not found.complete:
-            return self._cut_short(found, step)
+        made = found if isinstance(found, dict) else {measurement.name: found}
+        self.results.update(made)
+        for result in made.values():
+            if isinstance(result, StabilityLimit) and not result.complete:
+                return self._cut_short(result, step)
         return replace(step, status="ok")
 
     def _cut_short(self, found: StabilityLimit, step: Step) -> Step:
         """A search that time or Ctrl-C ended; it gives what it knew by then."""
-        if "interrupted" in found.reason:
+        if INTERRUPTED in found.reason:
             self.partial = f"interrupted during {step.name!r}"
         return replace(step, status="interrupted", reason=found.reason)
 

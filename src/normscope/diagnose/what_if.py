@@ -23,6 +23,7 @@ from normscope.nn import Transform, apply_transform
 from normscope.results import Layout
 from normscope.results.what_if import BEFORE, Variant, WhatIf
 from normscope.seeds import checked_seed
+from normscope.train.run import INTERRUPTED
 
 __all__ = ["promising_changes", "what_if"]
 
@@ -96,11 +97,15 @@ def what_if(
     seeds = tuple(range(seed, seed + checked_count(num_seeds, "num_seeds")))
     trainings = Trainings(subject, data, steps, batch_size, seeds, tol, deadline)
     chosen = _listed(changes, subject)
-    variants = []
+    how = trainings if limits else None
     with progress("changes", len(chosen) + 1) as tick:
-        for change in [None, *chosen]:
-            variants.append(_variant(subject, change, trainings if limits else None))
+        variants = [_variant(subject, None, how)]
+        for change in chosen:
             tick()
+            if INTERRUPTED in variants[-1].reason:
+                variants.append(Variant(_text(change), reason=INTERRUPTED, complete=False))
+            else:
+                variants.append(_variant(subject, change, how))
     _refuse_nothing(variants[1:])
     return WhatIf(
         tuple(variants),
@@ -166,6 +171,8 @@ def _variant(subject: Subject, change: Change | None, trainings: Trainings | Non
     try:
         changed = apply_transform(subject.model, change)
         return _measured(replace(subject, model=changed), text, trainings)
+    except KeyboardInterrupt:
+        return Variant(text, reason=INTERRUPTED, complete=False)
     except Exception as error:  # whatever a changed network raises: its row says so
         return Variant(text, reason=said(error))
 
@@ -199,6 +206,7 @@ def _worst(subject: Subject) -> tuple[float, str, str]:
 
 def _trained(subject: Subject, found: Variant, trainings: Trainings) -> Variant:
     if trainings.seconds is not None and trainings.seconds <= 0:
+        found = replace(found, complete=False)
         return _noted(found, "no trainings: max_seconds are used up")
     try:
         limit = trainings.limit(subject.model)
@@ -207,6 +215,7 @@ def _trained(subject: Subject, found: Variant, trainings: Trainings) -> Variant:
     best = min((t for t in limit.trials if not t.diverged), key=lambda t: t.final, default=None)
     found = replace(
         found,
+        complete=limit.complete,
         diverges=limit.diverges,
         does_not_learn=limit.does_not_learn,
         reached=math.nan if best is None else best.final,
@@ -221,7 +230,7 @@ def _noted(found: Variant, *notes: str) -> Variant:
 
 
 def _refuse_nothing(after: Sequence[Variant]) -> None:
-    if after and not any(variant.made for variant in after):
+    if after and all(v.complete and not v.made for v in after):
         reasons = " ".join(f"{v.change}: {v.reason}" for v in after)
         raise InputError(f"None of the changes could be made. {reasons}")
 

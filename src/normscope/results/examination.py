@@ -10,6 +10,7 @@ from normscope.errors import InputError
 from normscope.record import Record
 from normscope.render import report_package
 from normscope.results.finding import SEVERITIES, Evidence, Finding
+from normscope.results.terminal import terminal_view
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -171,20 +172,23 @@ class Examination(Record):
                 f"  {finding.meaning}",
                 *([f"  -> {finding.advice}"] if finding.advice else []),
             ]
-        fine = sum(f.severity == "ok" for f in self.findings)
-        lines += ["", f"{fine} checks found nothing; {self.seconds:.1f} s", *self._limits()]
+        lines += ["", *self.remarks]
         return "\n".join(lines + ([f"NOT COMPLETE: {self.partial}"] if self.partial else []))
 
-    def _limits(self) -> list[str]:
-        """What was not looked at, and why."""
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """How many checks found nothing, what was not looked at, and why."""
+        fine = sum(f.severity == "ok" for f in self.findings)
         share = self.plan.coverage
-        lines = [] if share > 0.995 else [f"Layers with {share:.0%} of the parameters were probed."]
-        lines += [
-            f"{step.name} {step.status}: {step.reason}"
-            for step in self.plan.steps
-            if step.status != "ok"
-        ]
-        return lines + list(self.notes)
+        return (
+            f"{fine} checks found nothing; {self.seconds:.1f} s",
+            *([] if share > 0.995 else [f"Layers with {share:.0%} of the parameters were probed."]),
+            *(f"{s.name} {s.status}: {s.reason}" for s in self.plan.steps if s.status != "ok"),
+            *self.notes,
+        )
+
+    def __rich__(self) -> Any:
+        return terminal_view(self)
 
     def _repr_html_(self) -> str:
         html: str = report_package().page_fragment(self)

@@ -40,6 +40,7 @@ class Variant(Record):
         kappa: largest kappa_80% of the hidden layers.
         kappa_layer: where.
         reason: what could not be made or measured, and why; empty if nothing.
+        complete: False if time or the user ended its trainings.
     """
 
     change: str
@@ -54,6 +55,7 @@ class Variant(Record):
     kappa: float = math.nan
     kappa_layer: str = ""
     reason: str = ""
+    complete: bool = True
 
     @property
     def made(self) -> bool:
@@ -89,6 +91,11 @@ class WhatIf(Record):
     def after(self) -> tuple[Variant, ...]:
         """The changed networks."""
         return self.variants[1:]
+
+    @property
+    def complete(self) -> bool:
+        """Whether neither time nor the user ended it."""
+        return all(variant.complete for variant in self.variants)
 
     def __getitem__(self, change: str) -> Variant:
         for variant in self.variants:

@@ -19,7 +19,7 @@ from normscope.train._objective import kept_mode, moved, refuse_single_samples
 from normscope.train._plan import Plan
 from normscope.train._random import isolated_random, random_state, set_random_state
 from normscope.train.checkpoint import Checkpoint
-from normscope.train.run import Event, StopTraining, TrainingRun
+from normscope.train.run import INTERRUPTED, Event, StopTraining, TrainingRun
 from normscope.train.schedules import When
 
 __all__ = ["Training"]
@@ -87,7 +87,7 @@ class Training:
         except KeyboardInterrupt:
             # The update may be half made, so the last checkpoint stands and no other is written.
             self._checkpoint = None
-            self._finish("interrupted", "interrupted from the keyboard")
+            self._finish("interrupted", INTERRUPTED)
 
     def _complete(self) -> bool:
         plan = self._plan

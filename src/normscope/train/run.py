@@ -13,7 +13,9 @@ from normscope.record import Record
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Event", "StopTraining", "TrainingRun"]
+__all__ = ["INTERRUPTED", "Event", "StopTraining", "TrainingRun"]
+
+INTERRUPTED = "interrupted from the keyboard"  # the reason of what Ctrl-C ended
 
 
 class StopTraining(Exception):  # noqa: N818 - a signal, not an error

@@ -18,6 +18,7 @@ from normscope.seeds import checked_seed
 from normscope.train._objective import LossFunction
 from normscope.train.divergence import Divergence
 from normscope.train.optim import OptimizerFactory
+from normscope.train.run import INTERRUPTED
 from normscope.train.stability.bisection import CRITERIA, Bisection
 from normscope.train.stability.copies import ModelOrFactory, Origin
 from normscope.train.stability.feeds import repeatable
@@ -145,6 +146,8 @@ def _ended(search: Bisection, start: Sequence[float]) -> str:
         search.run(start)
     except SearchEnded as signal:
         return str(signal)
+    except KeyboardInterrupt:  # between two trainings
+        return INTERRUPTED
     return ""
 
 

@@ -1,0 +1,134 @@
+"""``normscope examine``: how sharp is a network, which learning rate does it bear, what to do."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from typing import TYPE_CHECKING, Any
+
+from normscope.cli import options as opt
+from normscope.cli import output
+from normscope.cli.options import Option, command_parser
+from normscope.cli.parser import Parser
+from normscope.cli.subjects import NETWORK, RUNNING, TRAINED, check_given, subject_of
+from normscope.errors import InputError
+from normscope.registry import near_match
+
+if TYPE_CHECKING:
+    from normscope.results import Examination
+
+__all__ = ["CHECK_FAILED", "OPTIONS", "PARTIAL", "parser", "run"]
+
+CHECK_FAILED, PARTIAL = 1, 3  # exit codes
+GRAVE = ("note", "warning", "problem")
+
+
+def _severity(value: Any) -> str:
+    """One that can make a check fail."""
+    if value not in GRAVE:
+        raise InputError(f"Unknown severity {value!r}. {near_match(str(value), list(GRAVE))}")
+    return str(value)
+
+
+OPTIONS = (
+    *NETWORK,
+    *TRAINED,
+    Option("lr", opt.number, "the learning rate you train with, or mean to", "LR",
+           group="training"),
+    Option("preset", opt.text, "fast, standard or full", "NAME", "fast", "run"),
+    *RUNNING,
+    Option("dry_run", opt.switch, "only say what can be measured, what not, and how long it takes",
+           group="run"),
+    Option("fail_on", _severity, "exit with 1 if a finding is at least that grave: note, warning "
+           "or problem", "SEVERITY"),
+    Option("output", opt.text, "write the page", "FILE.html"),
+    Option("save_data", opt.text, "write the data, for normscope report and compare",
+           "FILE.json"),
+    Option("json", opt.switch, "print JSON and nothing else"),
+)  # fmt: skip
+
+
+def parser() -> Parser:
+    """The flags of this command."""
+    return command_parser(
+        "examine",
+        OPTIONS,
+        description="Measure a network on a few batches and say what was found, gravest first:\n"
+        "sharpness, learning rate, signals, conditioning, and what its norms do to it.",
+        epilog="exit codes: 0 done, 1 a finding as grave as --fail-on, 2 bad input,\n"
+        "3 done in part (interrupted, out of time, or a measurement failed; the rest is saved)\n\n"
+        "example:\n  normscope examine my_model:make --data my_data:loader --lr 0.1 \\\n"
+        "      --preset standard --output page.html\n"
+        "  normscope examine mlp:64-64-64-10,norm=batch --data digits --json",
+    )
+
+
+def run(given: dict[str, Any]) -> int | None:
+    """Examine, print, save."""
+    check_given(given)
+    settings = opt.defaults(OPTIONS) | given
+    files = _checked_files(given)
+    with contextlib.redirect_stdout(sys.stderr):  # what the user's own code prints
+        found = _planned(settings) if settings["dry_run"] else _examined(settings)
+    if given.get("json"):
+        output.print_json(found.to_dict())
+    else:
+        output.print_summary(found)
+    if settings["dry_run"]:
+        return None
+    for file in files:
+        output.note(f"Wrote {found.save(file)}")
+    return _code(found, settings["fail_on"])
+
+
+def _planned(settings: dict[str, Any]) -> Any:
+    from normscope.diagnose import plan_examination
+
+    subject = _subject(settings)
+    del subject["optimizer"]
+    return plan_examination(
+        **subject, preset=settings["preset"], device=settings["device"], seed=settings["seed"]
+    )
+
+
+def _examined(settings: dict[str, Any]) -> Any:
+    from normscope.diagnose import examine
+
+    return examine(
+        **_subject(settings),
+        lr=settings["lr"],
+        momentum=settings["momentum"],
+        preset=settings["preset"],
+        max_seconds=settings["max_seconds"],
+        device=settings["device"],
+        seed=settings["seed"],
+    )
+
+
+def _subject(settings: dict[str, Any]) -> dict[str, Any]:
+    """As the API takes it, which has batches in place of a batch size."""
+    subject = subject_of(settings)
+    size, data = settings["batch_size"], subject["data"]
+    if size is not None:
+        if not hasattr(data, "batches"):
+            raise InputError("--batch-size is for data sets by name; your own loader has batches.")
+        one_hot = settings["loss"] == "mse"
+        subject["data"] = data.batches(size, seed=settings["seed"], one_hot=one_hot)
+    return subject
+
+
+def _code(found: Examination, fail_on: str | None) -> int | None:
+    if not found.partial and fail_on is not None and found.above(fail_on):
+        return CHECK_FAILED
+    return PARTIAL if found.missing else None
+
+
+def _checked_files(given: dict[str, Any]) -> list[str]:
+    """The files to write; what is wrong with them is found before anything is measured."""
+    from normscope.render import report_package
+
+    if "save_data" in given:
+        output.check_data_file(given["save_data"])
+    if "output" in given:
+        report_package().check_path(given["output"], (".html",))
+    return [given[name] for name in ("save_data", "output") if name in given]

@@ -1,0 +1,158 @@
+"""``normscope max-lr``: the largest learning rate a network bears, by training copies of it."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from normscope.cli import options as opt
+from normscope.cli import output
+from normscope.cli.examine import PARTIAL
+from normscope.cli.options import Option, command_parser
+from normscope.cli.parser import Parser
+from normscope.cli.subjects import NETWORK, RUNNING, TRAINED, check_given, subject_of
+from normscope.errors import InputError
+from normscope.registry import Registry
+
+__all__ = ["MODES", "OPTIONS", "parser", "run"]
+
+SEARCH = "search"
+Settings = dict[str, Any]
+# what a mode finds, and whether it came to its end
+MODES: Registry[Callable[[Settings], tuple[Any, bool]]] = Registry("mode")
+# options that only some modes have
+OWN = {
+    "weight_decay": ("bisect", "range"),
+    "criterion": ("bisect",),
+    "num_seeds": ("bisect",),
+    "bracket": ("bisect", "range"),
+    "tol": ("bisect", "suggest"),
+    "max_seconds": ("bisect", "suggest"),
+}
+
+
+def _bracket(value: Any) -> tuple[float, ...]:
+    """Two numbers, ``low,high``."""
+    ends = opt.numbers(value)
+    if len(ends) != 2:
+        raise InputError(f"A bracket is two learning rates, such as 1e-4,10. Got {value!r}.")
+    return ends
+
+
+OPTIONS = (
+    *NETWORK,
+    *TRAINED,
+    Option("weight_decay", opt.number, "as in torch", "X", 0, "training"),
+    Option("mode", opt.text, "bisect (both limits), range (one training with a growing rate), or "
+           "suggest (a rate to train with)", "NAME", "bisect", SEARCH),
+    Option("criterion", opt.text, "which limit is found to --tol: diverges or does-not-learn",
+           "NAME", "diverges", SEARCH),
+    Option("steps", opt.whole, "updates by which a training is judged (default: 50; range: 100)",
+           "N", group=SEARCH),
+    Option("num_seeds", opt.whole, "orders of the samples to train with", "N", 3, SEARCH),
+    Option("bracket", _bracket, "lowest and highest rate to try", "LOW,HIGH", group=SEARCH),
+    Option("tol", opt.number, "relative width of the interval (default: 0.02; suggest: 0.2)", "X",
+           group=SEARCH),
+    *RUNNING,
+    Option("chart", opt.text, "draw it: png, svg, pdf, html", "FILE"),
+    Option("output", opt.text, "write the result as JSON", "FILE.json"),
+    Option("json", opt.switch, "print JSON and nothing else"),
+)  # fmt: skip
+
+
+def parser() -> Parser:
+    """The flags of this command."""
+    return command_parser(
+        "max-lr",
+        OPTIONS,
+        description="Train copies of a network to find where training diverges and where it no\n"
+        "longer learns, as intervals; the network itself is not touched.",
+        epilog="exit codes: 0 done, 2 bad input, 3 done in part (interrupted or out of time)\n\n"
+        "example:\n  normscope max-lr mlp:64-64-10 --data digits --momentum 0.9 --chart limit.png",
+    )
+
+
+def run(given: dict[str, Any]) -> int | None:
+    """Search, print, draw, save."""
+    check_given(given)
+    settings = opt.defaults(OPTIONS) | given
+    search = MODES[settings["mode"]]
+    _refuse_foreign(given, settings["mode"])
+    save = output.chart_saver(given["chart"]) if "chart" in given else None
+    if "output" in given:
+        output.check_data_file(given["output"])
+    with contextlib.redirect_stdout(sys.stderr):  # what the user's own code prints
+        found, complete = search(settings)
+    if given.get("json"):
+        output.print_json(found.to_dict())
+    else:
+        output.print_summary(found)
+    if "output" in given:
+        Path(given["output"]).write_text(found.to_json(indent=1), encoding="utf-8")
+        output.note(f"Wrote {given['output']}")
+    if save is not None:
+        save(found.chart())
+    return None if complete else PARTIAL
+
+
+def _bisected(settings: Settings) -> tuple[Any, bool]:
+    from normscope.train import max_stable_lr
+
+    first = settings["seed"]
+    found = max_stable_lr(
+        **_trained(settings),
+        **_given(settings, "criterion", "tol", "weight_decay", "bracket", "max_seconds"),
+        seeds=range(first, first + settings["num_seeds"]),
+    )
+    return found, found.complete
+
+
+def _ranged(settings: Settings) -> tuple[Any, bool]:
+    from normscope.train import lr_range_test
+
+    found = lr_range_test(
+        **_trained(settings), **_given(settings, "weight_decay", "bracket", "seed")
+    )
+    return found, found.diverged or len(found.lrs) >= found.config["steps"]
+
+
+def _suggested(settings: Settings) -> tuple[Any, bool]:
+    from normscope.diagnose.learning_rate import suggest_lr
+
+    found = suggest_lr(
+        **subject_of(settings),
+        **_given(settings, "momentum", "steps", "batch_size", "tol", "max_seconds", "device"),
+        seed=settings["seed"],
+    )
+    return found, found.complete
+
+
+MODES.add("bisect", _bisected)
+MODES.add("range", _ranged)
+MODES.add("suggest", _suggested)
+
+
+def _trained(settings: Settings) -> Settings:
+    """Model, data, loss and optimizer, as trainings take them."""
+    from normscope.measure._task import as_task
+
+    subject = subject_of(settings)
+    loss_fn = as_task(subject["loss"]).run
+    if loss_fn is not None:
+        subject |= {"loss": None, "loss_fn": loss_fn}
+    return subject | _given(settings, "momentum", "steps", "batch_size", "device")
+
+
+def _given(settings: Settings, *names: str) -> Settings:
+    """What was given; the API knows what holds otherwise."""
+    return {name: settings[name] for name in names if settings[name] is not None}
+
+
+def _refuse_foreign(given: Settings, mode: str) -> None:
+    for name, modes in OWN.items():
+        if name in given and mode not in modes:
+            flag = "--" + name.replace("_", "-")
+            raise InputError(f"{flag} is for --mode {' or '.join(modes)}. Got --mode {mode}.")

@@ -1,0 +1,68 @@
+"""An examination as a terminal shows it: the numbers, then the findings, gravest first."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from normscope.results.examination import Examination
+    from normscope.results.finding import Finding
+
+__all__ = ["terminal_view"]
+
+COLOURS = {"ok": "green", "note": "cyan", "warning": "yellow", "problem": "bold red"}
+
+
+def terminal_view(examination: Examination) -> Any:
+    """What rich prints; ``rich.print(examination)`` calls it."""
+    from rich.console import Group
+    from rich.text import Text
+
+    findings = examination.above("note")
+    return Group(
+        Text(examination.model, style="bold"),
+        Text(_conditions(examination), style="dim"),
+        "",
+        _numbers(examination),
+        "",
+        *(_findings(findings) if findings else [Text("Nothing found.", style="green")]),
+        *(Text(line, style="dim") for line in examination.remarks),
+        *([Text(f"NOT COMPLETE: {examination.partial}", style="bold red")]
+          if examination.partial else []),
+    )  # fmt: skip
+
+
+def _conditions(examination: Examination) -> str:
+    config = examination.config
+    words = [examination.plan.data, f"loss {config.get('loss')}", str(config.get("optimizer"))]
+    words += [f"{name} {config[name]:g}" for name in ("lr", "momentum") if config.get(name)]
+    return ", ".join(words)
+
+
+def _numbers(examination: Examination) -> Any:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for number in examination.numbers:
+        spread = f"({number.spread})" if number.spread else ""
+        table.add_row(Text(number.quantity), f"[bold]{number.value:.4g}", Text(spread, style="dim"))
+    return table
+
+
+def _findings(findings: tuple[Finding, ...]) -> list[Any]:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table.grid(padding=(0, 2, 1, 0))
+    table.add_column(no_wrap=True)
+    table.add_column()
+    for finding in findings:
+        said = Text(finding.title, style="bold")
+        said.append(f"  [{finding.layer}]" if finding.layer else "", style="not bold dim")
+        for item in finding.evidence[:2]:
+            said.append(f"\n{item}", style="not bold dim")
+        said.append(f"\n{finding.meaning}", style="not bold")
+        said.append(f"\n-> {finding.advice}" if finding.advice else "", style="not bold green")
+        table.add_row(Text(finding.severity.upper(), style=COLOURS[finding.severity]), said)
+    return [table]
