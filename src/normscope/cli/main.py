@@ -28,6 +28,10 @@ COMMANDS.add(
     ("normscope.cli.max_lr", "the largest learning rate a network bears, by trainings"),
 )
 COMMANDS.add(
+    "what-if",
+    ("normscope.cli.what_if", "what named changes would do to a network, before and after"),
+)
+COMMANDS.add(
     "predict",
     ("normscope.cli.predict", "sharpness and critical learning rate of a network, by theory"),
 )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from normscope.cli import options as opt
@@ -81,20 +80,10 @@ def run(given: dict[str, Any]) -> int | None:
     settings = opt.defaults(OPTIONS) | given
     search = MODES[settings["mode"]]
     _refuse_foreign(given, settings["mode"])
-    save = output.chart_saver(given["chart"]) if "chart" in given else None
-    if "output" in given:
-        output.check_data_file(given["output"])
+    deliver = output.delivery(given)
     with contextlib.redirect_stdout(sys.stderr):  # what the user's own code prints
         found, complete = search(settings)
-    if given.get("json"):
-        output.print_json(found.to_dict())
-    else:
-        output.print_summary(found)
-    if "output" in given:
-        Path(given["output"]).write_text(found.to_json(indent=1), encoding="utf-8")
-        output.note(f"Wrote {given['output']}")
-    if save is not None:
-        save(found.chart())
+    deliver(found)
     return None if complete else PARTIAL
 
 

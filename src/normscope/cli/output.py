@@ -14,6 +14,7 @@ from normscope.errors import InputError
 __all__ = [
     "chart_saver",
     "check_data_file",
+    "delivery",
     "note",
     "number",
     "print_json",
@@ -111,6 +112,26 @@ def chart_saver(path: str) -> Callable[[Any], None]:
         note(f"Wrote {report.save(chart, path)}")
 
     return save
+
+
+def delivery(given: dict[str, Any]) -> Callable[[Any], None]:
+    """What prints a result and writes the files asked for; a bad file is found right now."""
+    save = chart_saver(given["chart"]) if "chart" in given else None
+    if "output" in given:
+        check_data_file(given["output"])
+
+    def deliver(result: Any) -> None:
+        if given.get("json"):
+            print_json(result.to_dict())
+        else:
+            print_summary(result)
+        if "output" in given:
+            Path(given["output"]).write_text(result.to_json(indent=1), encoding="utf-8")
+            note(f"Wrote {given['output']}")
+        if save is not None:
+            save(result.chart())
+
+    return deliver
 
 
 def check_data_file(path: str) -> None:

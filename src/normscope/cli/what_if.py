@@ -1,0 +1,98 @@
+"""``normscope what-if``: what named changes would do to a network."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import sys
+from typing import Any
+
+from normscope.cli import options as opt
+from normscope.cli import output
+from normscope.cli.examine import PARTIAL
+from normscope.cli.options import Option, command_parser
+from normscope.cli.parser import Parser
+from normscope.cli.subjects import NETWORK, RUNNING, TRAINED, check_given, subject_of
+
+__all__ = ["OPTIONS", "parser", "run"]
+
+Change = str | list[str]
+SEARCH = "search"
+
+
+def _changes(value: Any) -> list[Change]:
+    """Names with commas, or a TOML array; ``one+other`` are made in turn."""
+    return [_in_turn(word) for word in opt.names(value)]
+
+
+def _in_turn(word: str) -> Change:
+    parts = re.split(r"\+(?=[a-z])", word)  # not the one of 1e+2
+    return parts if len(parts) > 1 else word
+
+
+OPTIONS = (
+    *NETWORK,
+    Option("changes", _changes, "such as norm-before-last,gamma=0.1; a+b makes both in turn "
+           "(default: the promising ones)", "NAMES", group="changes"),
+    *TRAINED,
+    Option("no_limits", opt.switch, "do not train copies: curvature and conditioning only",
+           group=SEARCH),
+    Option("steps", opt.whole, "updates by which a training is judged", "N", 50, SEARCH),
+    Option("num_seeds", opt.whole, "orders of the samples to train with", "N", 1, SEARCH),
+    Option("tol", opt.number, "relative width of the intervals", "X", 0.1, SEARCH),
+    *RUNNING,
+    Option("chart", opt.text, "draw it: png, svg, pdf, html", "FILE"),
+    Option("output", opt.text, "write the result as JSON", "FILE.json"),
+    Option("json", opt.switch, "print JSON and nothing else"),
+)  # fmt: skip
+CHANGES = """changes:
+  norm-before-last[=KIND]   one more norm, before the last linear layer
+  norm-output[=KIND]        one more norm, of the outputs: mean, batch or layer
+  norm-on-top[=KIND]        no norm but one, before the last pooling
+  remove-norms[:GLOB]       norm layers become the identity
+  replace:KIND->KIND        such as batch->layer (in quotes: > is the shell's)
+  gamma[:GLOB]=NUMBER       set the scale of the norms
+  scale-weights[:GLOB]=NUMBER, fold[:GLOB], freeze:GLOB
+"""
+
+
+def parser() -> Parser:
+    """The flags of this command."""
+    return command_parser(
+        "what-if",
+        OPTIONS,
+        description="Make named changes to copies of a network, and table before and after:\n"
+        "curvature, the learning rates that trainings bear, conditioning.",
+        epilog=f"{CHANGES}\n"
+        "exit codes: 0 done, 2 bad input, 3 done in part (interrupted or out of time)\n\n"
+        "example:\n  normscope what-if mlp:64-64-64-10,norm=batch --data digits \\\n"
+        "      --changes norm-before-last,gamma=0.1",
+    )
+
+
+def run(given: dict[str, Any]) -> int | None:
+    """Change, measure, print, draw, save."""
+    check_given(given)
+    settings = opt.defaults(OPTIONS) | given
+    deliver = output.delivery(given)
+    with contextlib.redirect_stdout(sys.stderr):  # what the user's own code prints
+        found = _tabled(settings)
+    deliver(found)
+    return None if found.complete else PARTIAL
+
+
+def _tabled(settings: dict[str, Any]) -> Any:
+    from normscope.diagnose.what_if import what_if
+    from normscope.nn.transforms import parse_transform
+
+    changes = settings["changes"]
+    for change in changes or []:
+        for one in [change] if isinstance(change, str) else change:
+            parse_transform(one)  # a mistyped name is found before anything is measured
+    names = ("momentum", "batch_size", "steps", "num_seeds", "tol", "max_seconds", "device", "seed")
+    return what_if(
+        **subject_of(settings),
+        changes=changes,
+        limits=not settings["no_limits"],
+        **{name: settings[name] for name in names},
+    )
