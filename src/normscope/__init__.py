@@ -54,6 +54,10 @@ _HOME = {
     "evaluate": "normscope.train",
     "max_stable_lr": "normscope.train",
     "Monitor": "normscope.train",
+    # advice
+    "examine": "normscope.diagnose",
+    "what_if": "normscope.diagnose",
+    "suggest_lr": "normscope.diagnose",
     # errors
     "NormscopeError": "normscope.errors",
 }

@@ -46,6 +46,13 @@ def headline(results: dict[str, Any], config: dict[str, Any]) -> tuple[Evidence,
                     "sharpness",
                 )
             )
+    if "advice" in results and results["advice"].ok:
+        advice = results["advice"]
+        numbers.append(
+            Evidence(
+                "recommended learning rate", advice.lr, None, advice.low, advice.high, "advice"
+            )
+        )
     if "stability" in results:
         bound = results["stability"].diverges
         numbers.append(Evidence("diverges at", bound.lr, None, bound.low, bound.high, "stability"))

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
+import time
 from typing import Any
 
 from normscope.diagnose._curvature import TOLERANCE, largest_curvature
-from normscope.diagnose._trainings import Trainings, said
+from normscope.diagnose._trainings import said
 from normscope.diagnose.comparison import compared, plain_risk, predictions
+from normscope.diagnose.learning_rate import suggest_lr
 from normscope.diagnose.steps import Results, step
 from normscope.diagnose.subject import Subject
+from normscope.diagnose.what_if import what_if
 from normscope.measure import fisher, hessian
 from normscope.measure.outliers import leading_directions
 from normscope.measure.probes.conditioning import conditioning
@@ -20,7 +24,6 @@ from normscope.measure.spectral import spectral_density, top_eigenvalues
 __all__ = ["sharpness"]
 
 MANY_OUTPUTS = 256  # for each the mean gradient takes a backward pass
-STEPS, WIDTH = 50, 0.1  # of a training that is judged; relative width of its limit
 
 
 def _needs_outputs(subject: Subject) -> str | None:
@@ -165,12 +168,43 @@ def _comparison(subject: Subject, results: Results) -> Any:
 
 @step(
     "stability",
-    "Which learning rate makes training diverge, and which no longer learns?",
+    "Which learning rate trains best, which no longer learns, and which makes training diverge?",
     preset="full",
-    gradients=1500,
+    gradients=2500,
 )
 def _stability(subject: Subject, results: Results) -> Any:
-    trainings = Trainings(
-        subject, subject.batches, STEPS, None, (subject.seed,), WIDTH, subject.deadline
+    advice = suggest_lr(
+        subject.model,
+        subject.batches,
+        subject.loss,
+        subject.optimizer,
+        momentum=subject.momentum,
+        max_seconds=_left(subject),
+        seed=subject.seed,
     )
-    return trainings.limit(subject.model, criterion="diverges")
+    return {"stability": advice.limit, "advice": advice}
+
+
+@step(
+    "what_if",
+    "What would change if its norms were placed or scaled otherwise?",
+    preset="full",
+    gradients=5000,
+)
+def _what_if(subject: Subject, results: Results) -> Any:
+    return what_if(
+        subject.model,
+        subject.batches,
+        None,
+        subject.loss,
+        optimizer=subject.optimizer,
+        momentum=subject.momentum,
+        max_seconds=_left(subject),
+        seed=subject.seed,
+    )
+
+
+def _left(subject: Subject) -> float | None:
+    """Seconds until the deadline, as trainings take it."""
+    left = subject.deadline - time.monotonic()
+    return None if math.isinf(left) else max(left, 1e-3)

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import normscope as ns
-from normscope.diagnose import examine, findings_of
+from normscope.diagnose import examine, findings_of, suggest_lr, what_if
 from normscope.diagnose.rules import RULES
 from normscope.measure.regularization import bn_regularization
 from normscope.results import SEVERITIES, Examination
@@ -198,8 +198,42 @@ def test_batch_size_too_small_and_too_large():
     assert severity(found, "batch-size") == "note"
 
 
+def test_rate_at_which_copies_trained_best():
+    advice = suggest_lr(mlp(), learnable(), steps=20)
+    results = {"advice": advice}
+    far = findings_of(results, {"lr": 20 * advice.lr})
+    near = findings_of(results, {"lr": 1.2 * advice.lr})
+    assert severity(far, "recommended-lr") == "note"
+    assert severity(near, "recommended-lr") == "ok"
+
+
+def learnable():
+    x, _ = data()
+    return x, x[:, :CLASSES].argmax(1)
+
+
+def test_change_that_lets_it_learn_at_larger_rates():
+    options = {"steps": 30, "tol": 0.3, "batch_size": 64}
+    sick = what_if(scaled(mlp(), 3.0), learnable(), ["norm-before-last"], **options)
+    assert severity(findings_of({"what_if": sick}, {}), "promising-change") == "note"
+    worse = what_if(scaled(mlp(), 10.0), learnable(), ["norm-before-last"], **options)
+    assert severity(findings_of({"what_if": worse}, {}), "promising-change") == "warning"
+    healthy = what_if(mlp(norm=nn.BatchNorm1d), learnable(), ["gamma=1"], **options)
+    assert severity(findings_of({"what_if": healthy}, {}), "promising-change") == "ok"
+
+
+def test_remedy_of_pathological_sharpness_is_the_measured_one():
+    found = standard(STANDARD["pathological-sharpness"][0])
+    changed = what_if(mlp(4, 200), data(), ["norm-output"], limits=False)
+    again = findings_of({**found.measurements, "what_if": changed}, found.config)
+    [finding] = [f for f in again if f.rule == "pathological-sharpness"]
+    assert "'norm-output' makes the loss" in finding.advice
+    assert any("norm-output" in e.quantity for e in finding.evidence)
+
+
 def test_every_rule_is_tested_here():
-    here = {*FAST, *STANDARD, "lr-above-limit", "batch-size"}
+    advice = {"recommended-lr", "promising-change"}
+    here = {*FAST, *STANDARD, *advice, "lr-above-limit", "batch-size"}
     assert here == set(RULES)
 
 

@@ -1,6 +1,16 @@
 """The rules: each in the file of its subject, all in one registry."""
 
-from normscope.diagnose.rules import conditioning, norms, rates, sharpness, signals
+from normscope.diagnose.rules import advice, conditioning, norms, rates, sharpness, signals
 from normscope.diagnose.rules.base import RULES, Case, Rule
 
-__all__ = ["RULES", "Case", "Rule", "conditioning", "norms", "rates", "sharpness", "signals"]
+__all__ = [
+    "RULES",
+    "Case",
+    "Rule",
+    "advice",
+    "conditioning",
+    "norms",
+    "rates",
+    "sharpness",
+    "signals",
+]

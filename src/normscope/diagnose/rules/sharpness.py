@@ -6,9 +6,11 @@ from collections.abc import Iterator
 
 from normscope.diagnose.rules.base import Case, evidence, rule
 from normscope.refs import KARAKIDA2019, WEI2019
-from normscope.results import Finding
+from normscope.results import Evidence, Finding
 
 MOSTLY = 0.5  # share of lambda_max in the mean-gradient directions
+LAST = ("norm-output", "norm-before-last", "norm-on-top")
+REMEDY = "what_if(model, data, ['norm-output', 'norm-before-last'])"
 WIDE_GAMMA = 2.0  # root mean square of a scale that is called large
 
 
@@ -31,15 +33,35 @@ def pathological(case: Case) -> Iterator[Finding]:
             "Normalizing the outputs would not flatten the loss much.",
         )
         return
+    remedies, gain = _measured_remedy(case)
     yield Finding(
         "",
         "note",
         "Most of the sharpness comes from the mean of the outputs",
-        shown,
+        (*shown, *remedies),
         "A few directions, in which all samples move together, are far sharper than the rest, and "
         "they alone bound the learning rate.",
-        "Normalize the last layer: what_if(model, data, ['norm-output', 'norm-before-last']) shows "
-        "what that gains.",
+        "Normalize the last layer" + (gain or f": {REMEDY} shows what that gains."),
+    )
+
+
+def _measured_remedy(case: Case) -> tuple[list[Evidence], str]:
+    """What norms at the last layer did to a copy, as evidence and in words."""
+    if "what_if" not in case:
+        return [], ""
+    found = case["what_if"]
+    tried = [v for v in found.after if v.change in LAST and found.curvature_ratio(v) > 0]
+    shown = [
+        evidence(f"lambda_max before / after {v.change!r}", found.curvature_ratio(v),
+                 source="what_if")
+        for v in tried
+    ]  # fmt: skip
+    if not tried:
+        return [], ""
+    best = max(tried, key=found.curvature_ratio)
+    return (
+        shown,
+        f": {best.change!r} makes the loss {found.curvature_ratio(best):.2g} times flatter.",
     )
 
 

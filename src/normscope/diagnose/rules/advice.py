@@ -1,0 +1,102 @@
+"""Rules about what trainings of copies have shown: a rate to train with, a change worth making."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from normscope.diagnose.rules.base import Case, evidence, rule
+from normscope.refs import BJORCK2018, HUANG2020
+from normscope.results import Finding, Variant, WhatIf
+
+APART = 3.0  # a learning rate that far from the recommended one is said to be
+
+
+@rule("recommended-lr", "advice", source=BJORCK2018, where="Sec. 3, learning rates")
+def recommended(case: Case) -> Iterator[Finding]:
+    """The rate at which copies trained best, beside the one asked about."""
+    advice = case["advice"]
+    if not advice.ok:
+        return
+    shown = evidence(
+        "recommended learning rate",
+        advice.lr,
+        low=advice.low,
+        high=advice.high,
+        source="advice",
+    )
+    near = case.lr is not None and 1 / APART <= case.lr / advice.lr <= APART
+    if near:
+        yield Finding(
+            "", "ok", f"The learning rate is near the best one, {advice.lr:.2g}", (shown,),
+            advice.reason,
+        )  # fmt: skip
+        return
+    wide = advice.high > advice.low
+    asked = "" if case.lr is None else f" instead of {case.lr:.2g}"
+    yield Finding(
+        "",
+        "note",
+        f"Train with a learning rate of about {advice.lr:.2g}{asked}",
+        (shown,),
+        advice.reason,
+        f"Set lr={advice.lr:.2g}"
+        + (f"; from {advice.low:.2g} to {advice.high:.2g} is almost as good." if wide else "."),
+    )
+
+
+@rule("promising-change", "what_if", source=HUANG2020, where="Sec. on the last layer; Tables A, B")
+def promising(case: Case) -> Iterator[Finding]:
+    """The change that lets the network learn at the largest rate, if one certainly does."""
+    found = case["what_if"]
+    best = found.best
+    if best is None and (only := _first_to_learn(found)) is not None:
+        yield Finding(
+            "",
+            "warning",
+            f"It learns at no rate that was tried, and with {only.change!r} it does",
+            (evidence("lowest loss reached, as it is", found.before.reached, source="what_if"),
+             evidence(f"lowest loss reached with {only.change!r}", only.reached,
+                      source="what_if")),
+            "Copies were trained at many learning rates; as it is, none came below chance.",
+            f"Try ns.apply_transform(model, {only.change!r}).",
+        )  # fmt: skip
+        return
+    if best is None:
+        yield Finding(
+            "",
+            "ok",
+            "None of the changes tried lets it learn at a larger rate",
+            (evidence("changes tried", len(found.after), source="what_if"),),
+            "Copies were changed and trained: " + ", ".join(v.change for v in found.after) + ".",
+        )
+        return
+    gain, low, high = found.limit_ratio(best)
+    curvature = found.curvature_ratio(best)
+    shown = (
+        evidence("learning rate that still learns, after / before", gain, 1.0, low=low, high=high,
+                 source="what_if"),
+        evidence("lambda_max before / after", curvature, source="what_if"),
+    )  # fmt: skip
+    apart = found.disagreement(best)
+    differ = (
+        f" The curvature at the start changes by {curvature:.2g} only, so it is not what limits "
+        "training." if math.isfinite(apart) and apart > APART else ""
+    )  # fmt: skip
+    yield Finding(
+        "",
+        "note",
+        f"{best.change!r} lets it learn at {gain:.2g} times the learning rate",
+        shown,
+        f"A copy with this change was trained beside the network as it is.{differ}",
+        f"Try ns.apply_transform(model, {best.change!r}), then suggest_lr again.",
+    )
+
+
+def _first_to_learn(found: WhatIf) -> Variant | None:
+    """The change that reaches the lowest loss, if the network as it is learns at no rate."""
+    before = found.before.does_not_learn
+    if before is None or before.low > 0:
+        return None
+    learning = [v for v in found.after if v.does_not_learn is not None and v.does_not_learn.low > 0]
+    return min(learning, key=lambda v: v.reached, default=None)
