@@ -123,6 +123,9 @@ def test_module_and_exit_code_of_the_process():
         "from normscope.cli import main; main(['--help'])",
         "from normscope.cli import main; main(['predict', '--help'])",
         "from normscope.cli import main; main(['phase-diagram', '--help'])",
+        "from normscope.cli import main; main(['examine', '--help'])",
+        "from normscope.cli import main; main(['max-lr', '--help'])",
+        "from normscope.cli import main; main(['what-if', '--help'])",
     ],
 )
 def test_nothing_heavy_is_imported_before_it_is_needed(start):

@@ -1,0 +1,357 @@
+"""``normscope examine`` says what ``examine`` says; bad input is one line, Ctrl-C saves."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+import torch
+
+from normscope.cli import main
+from normscope.cli.examine import OPTIONS
+from normscope.data import load_data
+from normscope.diagnose import examine
+from normscope.diagnose.steps import STEPS
+from normscope.nn import network
+from normscope.results import Examination, Plan
+
+NET = ["mlp:64-12-12-10,norm=batch", "--data", "digits"]
+OWN = """
+import torch
+from torch import nn
+
+def make():
+    print("my own words")
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.ReLU(), nn.Linear(8, 10))
+
+def loader():
+    generator = torch.Generator().manual_seed(0)
+    return [(torch.randn(40, 64, generator=generator), torch.arange(40) % 10)] * 2
+
+def loss(outputs, targets):
+    return nn.functional.cross_entropy(outputs, targets, label_smoothing=0.1)
+
+def loss_fn(model, batch):
+    return nn.functional.cross_entropy(model(batch[0]), batch[1])
+
+def optimizer(parameters):
+    return torch.optim.RMSprop(parameters, lr=0.01)
+
+def apart(model, batch):
+    return torch.ones((), requires_grad=True).square()
+
+def nothing():
+    return []
+
+def nan():
+    x = torch.zeros(40, 64)
+    x[3, 5] = float("nan")
+    return [(x, torch.arange(40) % 10)]
+
+def nan_model():
+    model = make()
+    model[1].weight.data[0, 0] = float("nan")
+    return model
+
+def no_module():
+    return {"a": 1}
+
+def broken():
+    raise RuntimeError("no weights here")
+
+def leaves():
+    raise SystemExit(4)
+
+class Hungry(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = make()
+
+    def forward(self, x):
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate")
+"""
+
+
+def output(words, capsys, *, code=0):
+    assert main(["examine", *map(str, words)]) == code
+    return capsys.readouterr()
+
+
+@pytest.fixture(autouse=True)
+def _single():
+    torch.set_default_dtype(torch.float32)
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    (tmp_path / "my_examined.py").write_text(OWN)
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+    sys.modules.pop("my_examined", None)
+
+
+def same(found, wanted):
+    """All but the times."""
+    assert found.measurements == wanted.measurements
+    assert found.findings == wanted.findings
+    assert found.numbers == wanted.numbers
+    assert found.config == wanted.config
+
+
+def test_json_is_the_examination(capsys):
+    words = [*NET, "--lr", 0.5, "--momentum", 0.9, "--seed", 3, "--json"]
+    found = Examination.from_dict(json.loads(output(words, capsys).out))
+    model = network(NET[0], seed=3)
+    same(found, examine(model, "digits", optimizer="sgd", lr=0.5, momentum=0.9, seed=3))
+
+
+def test_batch_size_and_loss_by_name(capsys):
+    words = [*NET, "--batch-size", 32, "--loss", "mse", "--json"]
+    found = Examination.from_dict(json.loads(output(words, capsys).out))
+    batches = load_data("digits").batches(32, one_hot=True)
+    same(found, examine(network(NET[0]), batches, "mse", momentum=0))
+    assert found.config["batch"] == 32
+
+
+def test_what_is_shown(capsys):
+    shown = output([*NET, "--lr", "100"], capsys).out
+    lines = shown.splitlines()
+    assert lines[0].startswith("Sequential with 1,114 parameters: 256 samples")
+    assert lines[1].startswith("  lambda_max of the loss = ")
+    assert "NOTE  The learning rate 100 is above the local threshold" in shown
+    assert "  -> If the loss rises" in shown
+    assert "checks found nothing" in shown
+
+
+def test_a_terminal_gets_colours(capsys, monkeypatch):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("COLUMNS", "70")
+    shown = output([*NET, "--lr", "100"], capsys).out
+    assert "\x1b[" in shown
+    plain = " ".join(shown.split())
+    assert "The learning rate 100 is above" in plain
+    assert "loss cross_entropy" in plain
+    assert "lr 100" in plain
+
+
+def test_page_and_data(capsys, tmp_path):
+    page, data = tmp_path / "page.html", tmp_path / "data.json"
+    said = output([*NET, "--output", page, "--save-data", data], capsys).err
+    assert said == f"Wrote {data}\nWrote {page}\n"
+    saved = Examination.from_json(data.read_text())
+    same(saved, examine(network(NET[0]), "digits", momentum=0))
+    assert saved.model in page.read_text()
+
+
+def test_dry_run_measures_nothing(capsys, monkeypatch):
+    for name in STEPS:
+        monkeypatch.setitem(STEPS, name, replace(STEPS[name], run=None))
+    plan = Plan.from_dict(json.loads(output([*NET, "--dry-run", "--json"], capsys).out))
+    assert [step.name for step in plan.steps] == ["layout", "sharpness", "signals"]
+    shown = output([*NET, "--dry-run", "--preset", "full"], capsys).out
+    assert "about" in shown.splitlines()[1]
+    assert "stability: Which learning rate" in shown
+
+
+@pytest.mark.parametrize(
+    ("severity", "code"), [("note", 1), ("warning", 0), ("problem", 0), (None, 0)]
+)
+def test_fail_on(severity, code, capsys):
+    """A learning rate above the threshold is a note."""
+    asked = [] if severity is None else ["--fail-on", severity]
+    shown = output([*NET, "--lr", "100", *asked], capsys, code=code).out
+    assert "NOTE" in shown
+    assert "WARNING" not in shown
+
+
+def test_what_the_user_wrote(own, capsys):
+    options = ["--data", "my_examined:loader", "--preset", "standard", "--json"]
+    by_name = output(["my_examined:make", *options], capsys)
+    assert by_name.err == "my own words\n"  # stdout is JSON alone
+    by_file = output([own / "my_examined.py:make", *options], capsys).out
+    first, second = (Examination.from_dict(json.loads(t)) for t in (by_name.out, by_file))
+    same(first, second)
+    assert first.config["batch"] == 40
+
+
+@pytest.mark.parametrize(
+    "loss", ["my_examined:loss", "my_examined:loss_fn", "torch.nn:CrossEntropyLoss"]
+)
+def test_a_loss_of_the_user(loss, own, capsys):
+    words = ["my_examined:make", "--data", "my_examined:loader", "--loss", loss, "--json"]
+    found = Examination.from_dict(json.loads(output(words, capsys).out))
+    assert found["sharpness"].largest > 0
+    plain = Examination.from_dict(json.loads(output([*words[:3], "--json"], capsys).out))
+    smoothed = loss == "my_examined:loss"
+    assert (found["gradients"].loss == pytest.approx(plain["gradients"].loss)) != smoothed
+
+
+def test_an_optimizer_of_the_user(own, capsys):
+    words = ["my_examined:make", "--data", "my_examined:loader", "--lr", "100", "--optimizer"]
+    shown = output([*words, "my_examined:optimizer"], capsys).out
+    assert "local threshold" not in shown  # RMSprop has none
+    assert "local threshold" in output([*words, "sgd"], capsys).out
+
+
+def test_a_toml_file(capsys, tmp_path):
+    path = tmp_path / "e.toml"
+    path.write_text(
+        f'[examine]\nmodel = "{NET[0]}"\ndata = "digits"\nlr = 0.5\nmomentum = 0.9\n'
+        'preset = "fast"\nfail-on = "problem"\njson = true'
+    )
+    found = Examination.from_dict(json.loads(output(["--config", path], capsys).out))
+    same(found, examine(network(NET[0]), "digits", lr=0.5, momentum=0.9))
+    for option in OPTIONS:
+        path.write_text(f"{option.name} = [[]]")
+        assert f"key '{option.name}'" in output(["--config", path], capsys, code=2).err
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        ([], ["Which model?", "resnet20"]),
+        (["mlp:64-6-10"], ["Which data?"]),
+        (["no_such:make", "--data", "digits"], ["ModuleNotFoundError", "'no_such'"]),
+        (["none.py:make", "--data", "digits"], ["There is no file none.py"]),
+        (["my_examined.py", "--data", "digits"], ["my_examined.py:make"]),
+        (["my_examined:mkae", "--data", "digits"], ["has no 'mkae'", "'make'"]),
+        (["my_examined:no_module", "--data", "digits"], ["gives a dict, not a torch module"]),
+        (["my_examined:broken", "--data", "digits"], ["no weights here", "my_examined.py, line"]),
+        (["my_examined:leaves", "--data", "digits"], ["SystemExit: 4"]),
+        (["my_examined:nan_model", "--data", "digits"], ["'1.weight' is not finite", "diverged"]),
+        (["my_examined:make", "--data", "my_examined:nothing"], ["There are no batches"]),
+        (["my_examined:make", "--data", "my_examined:nan"], ["hold nan at index (3, 5)"]),
+        (["my_examined:make", "--data", "my_examined:loader", "--loss", "my_examined:apart"],
+         ["does not depend on the parameters"]),
+        (["my_examined:make", "--data", "my_examined:loader", "--batch-size", "8"],
+         ["--batch-size is for data sets"]),
+        (["my_examined:Hungry", "--data", "digits"], ["Memory ran out", "8 samples"]),
+        (["resnet20", "--data", "digits"], ["cannot be run on the first batch"]),
+        (["resnt20", "--data", "digits"], ["Unknown network 'resnt20'"]),
+        (["mlp:64-6-10", "--data", "digitz"], ["Unknown data set", "'digits'"]),
+        ([*NET, "--loss", "mes"], ["Unknown loss 'mes'"]),
+        ([*NET, "--optimizer", "sdg"], ["Unknown optimizer 'sdg'", "'sgd'"]),
+        ([*NET, "--preset", "fats"], ["Unknown preset 'fats'", "'fast'"]),
+        ([*NET, "--lr", "-1"], ["lr must be a number above 0"]),
+        ([*NET, "--lr", "high"], ["--lr", "Expected a number", "'high'"]),
+        ([*NET, "--momentum", "1.5"], ["momentum must be at least 0 and below 1"]),
+        ([*NET, "--max-seconds", "0"], ["max_seconds must be a number above 0"]),
+        ([*NET, "--device", "cudda"], ["device 'cudda' cannot be used"]),
+        ([*NET, "--seed", "-3"], ["seed must be an integer"]),
+        ([*NET, "--fail-on", "problm"], ["Unknown severity 'problm'", "'problem'"]),
+        ([*NET, "--weights", "none.pt"], ["There is no file none.pt"]),
+        ([*NET, "--output", "page.pdf"], [".html"]),
+        ([*NET, "--output", "nowhere/page.html"], ["There is no folder nowhere"]),
+        ([*NET, "--save-data", "data.txt"], [".json"]),
+        ([*NET, "--save-data", "nowhere/data.json"], ["There is no folder nowhere"]),
+        ([*NET, "--presett", "fast"], ["unknown flag --presett", "--preset"]),
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_bad_input_is_one_line(words, parts, capsys, own):
+    said = output(words, capsys, code=2)
+    message = said.err.replace("my own words\n", "")
+    assert said.out == ""
+    assert message.startswith("normscope examine: error: ")
+    assert message.count("\n") == 1
+    for part in parts:
+        assert part in message
+
+
+def test_no_batch_of_three_is_half_an_error(own, capsys):
+    """A batch of three things needs a loss that takes it."""
+    (own / "my_examined.py").write_text(
+        OWN + "\ndef triples():\n    x, y = loader()[0]\n    return [(x, y, y)]\n"
+        "\ndef first(model, batch):\n    return loss_fn(model, batch[:2])\n"
+    )
+    words = ["my_examined:make", "--data", "my_examined:triples"]
+    assert "Got 3 items" in output(words, capsys, code=2).err
+    assert "lambda_max" in output([*words, "--loss", "my_examined:first"], capsys).out
+
+
+def failing(error, *, times=1):
+    """A measurement that raises before it is made."""
+    left = [error] * times
+    run = STEPS["sharpness"].run
+
+    def broken(subject, results):
+        if left:
+            raise left.pop()
+        return run(subject, results)
+
+    return replace(STEPS["sharpness"], run=broken)
+
+
+def test_memory_that_runs_out_halves_the_batch(capsys, monkeypatch):
+    error = RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried")
+    monkeypatch.setitem(STEPS, "sharpness", failing(error, times=2))
+    found = Examination.from_dict(json.loads(output([*NET, "--json"], capsys).out))
+    assert found.notes == (
+        "Memory ran out during 'sharpness'; from there on batches of 128 samples were used.",
+        "Memory ran out during 'sharpness'; from there on batches of 64 samples were used.",
+    )
+    monkeypatch.undo()
+    x, y = next(iter(load_data("digits").batches(256)))
+    wanted = examine(network(NET[0]), (x[:64], y[:64]))["sharpness"]
+    assert found["sharpness"].largest == pytest.approx(wanted.largest, rel=1e-4)
+
+
+def test_a_measurement_that_fails_leaves_the_rest_and_exits_3(capsys, monkeypatch):
+    monkeypatch.setitem(STEPS, "sharpness", failing(ZeroDivisionError("a bug")))
+    shown = output(NET, capsys, code=3).out
+    assert "sharpness failed: ZeroDivisionError: a bug" in shown
+    assert "loss = " in shown
+
+
+def test_no_time_for_all(capsys):
+    shown = output([*NET, "--preset", "full", "--max-seconds", "4"], capsys, code=3).out
+    assert "stability left out: takes about" in shown
+
+
+def test_interruption_saves_what_is_known(capsys, monkeypatch, tmp_path):
+    monkeypatch.setitem(STEPS, "sharpness", failing(KeyboardInterrupt()))
+    page, data = tmp_path / "page.html", tmp_path / "data.json"
+    asked = ["--output", page, "--save-data", data, "--fail-on", "note"]
+    shown = output([*NET, *asked], capsys, code=3)
+    assert "NOT COMPLETE: interrupted during 'sharpness'" in shown.out
+    saved = Examination.from_json(data.read_text())
+    assert set(saved.measurements) == {"layout"}
+    assert [step.status for step in saved.plan.steps] == ["ok", "interrupted", "left out"]
+    assert "interrupted" in page.read_text()
+
+
+SIGNALS = """
+import signal
+from torch import nn
+
+class Net(nn.Module):
+    calls = 0
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(64, 10)
+
+    def forward(self, x):
+        Net.calls += 1
+        if Net.calls == CALLS:
+            signal.raise_signal(signal.SIGINT)
+        return self.inner(x.flatten(1))
+"""
+
+
+@pytest.mark.parametrize(("calls", "code"), [(1, 130), (40, 3)])
+def test_ctrl_c_in_a_process_of_its_own(calls, code, tmp_path):
+    """A real signal: before the first measurement there is nothing to save."""
+    (tmp_path / "signals.py").write_text(SIGNALS.replace("CALLS", str(calls)))
+    command = [sys.executable, "-m", "normscope", "examine", "signals:Net", "--data", "digits"]
+    command += ["--preset", "standard", "--save-data", "data.json"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+    assert (tmp_path / "data.json").exists() == (code == 3)
+    if code == 3:
+        assert Examination.from_json((tmp_path / "data.json").read_text()).partial
+        assert "NOT COMPLETE: interrupted" in done.stdout
