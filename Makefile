@@ -9,13 +9,14 @@ JOBS   ?= 2
 PYTEST := $(BIN)/python -m pytest -n $(JOBS)
 NOT_CI := real_data or browser or gpu or bench
 
-.PHONY: help demo test test-slow test-real-data lint format types layers bench clean
+.PHONY: help demo test test-slow test-real-data test-browser lint format types layers bench clean
 
 help:
 	@echo "demo       install, then show a prediction and a measurement"
 	@echo "test       install, then lint, types, import levels and the tests (CI, part 1)"
 	@echo "test-slow  the long tests (CI, part 2)"
 	@echo "test-real-data  needs NORMSCOPE_DATA=DIR with the real data sets"
+	@echo "test-browser    the pages in a headless Chromium (CHROMIUM=PATH names another)"
 	@echo "bench      the benchmarks; writes benchmarks/results"
 	@echo "lint, format, types, layers    one check each"
 
@@ -35,6 +36,13 @@ test-slow: $(STAMP)
 
 test-real-data: $(STAMP)
 	$(BIN)/python -m pytest -m real_data
+
+# The browser is that of the system: playwright brings the driver, and downloads nothing.
+CHROMIUM ?= $(shell command -v chromium || command -v chromium-browser || command -v google-chrome)
+test-browser: $(STAMP)
+	@test -x "$(CHROMIUM)" || { echo "No Chromium found. Install one (Debian: apt install chromium), or give CHROMIUM=PATH."; exit 2; }
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt playwright
+	NORMSCOPE_CHROMIUM="$(CHROMIUM)" $(BIN)/python -m pytest -m browser
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -39,12 +39,15 @@ def parser() -> Parser:
 
 def run(given: dict[str, Any]) -> None:
     """Read both, compare, print, draw."""
+    from normscope.render import report_package
     from normscope.results.examination_difference import compare_examinations
     from normscope.results.examination_files import read_examination
 
     for name in ("first", "second"):
         if name not in given:
             raise InputError(f"Give two saved examinations: the {name} is missing.")
+    if "output" in given:  # a bad name is found before anything is printed
+        report_package().check_path(given["output"], (".html",))
     names = (given["first"], given["second"])
     found = compare_examinations(*(read_examination(name) for name in names), names=names)
     if given.get("json"):

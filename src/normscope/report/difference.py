@@ -63,13 +63,17 @@ def ratio_chart(found: ExaminationDifference, *, title: str | None = None) -> An
 
 def _row(change: NumberChange) -> dict[str, Any]:
     return {
-        "name": f"{wording(change.measurement).short}: {change.quantity}",
+        "name": f"{wording(change.measurement).short}: {_symbols(change.quantity)}",
         "first": change.first,
         "second": change.second,
         "ratio": change.ratio,
         "one": 1.0,
         "side": "larger in B" if change.ratio > 1 else "smaller in B",
     }
+
+
+def _symbols(quantity: str) -> str:
+    return quantity.replace("lambda_max", "λ_max").replace("kappa", "κ")
 
 
 def save_difference(found: ExaminationDifference, path: str | Path) -> Path:

@@ -102,9 +102,14 @@ def _still(spec: dict[str, Any], identifier: str, form: str) -> str:
 
 
 def _at_home(picture: str, identifier: str) -> str:
-    """An svg that shares a page: ids of its own, ink and lines in the colours of the page."""
-    picture = re.sub(r' id="', f' id="{identifier}-', picture)
-    picture = re.sub(r"url\(#", f"url(#{identifier}-", picture)
+    """An svg that shares a page: ids of its own, ink and lines in the colours of the page.
+
+    The ids are counted anew: the converter goes on counting from chart to chart.
+    """
+    for place, name in enumerate(dict.fromkeys(re.findall(r' id="(\w+)"', picture)), start=1):
+        own = f"{identifier}-{place}"
+        picture = picture.replace(f' id="{name}"', f' id="{own}"')
+        picture = picture.replace(f"url(#{name})", f"url(#{own})")
     for colour, name in NAMES.items():
         picture = picture.replace(f'="{colour}"', f'="var(--{name})"')
     return picture

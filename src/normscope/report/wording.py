@@ -48,8 +48,8 @@ SECTIONS = {
     "gradients": Wording(
         "Gradients by depth",
         "Gradients",
-        "Left: the mean size of the terms of a weight's gradient (T1) and of their sum (T4). "
-        "Right: their ratio. Near 1 the gradient hardly depends on the input.",
+        "First the mean size of the terms of a weight's gradient (T1) and of their sum (T4), then "
+        "their ratio. Near 1 the gradient hardly depends on the input.",
     ),
     "signals": Wording("Signals and gradients", "Signals"),
     "hessian": Wording(
@@ -66,7 +66,7 @@ SECTIONS = {
     "conditioning": Wording(
         "Conditioning of each layer",
         "Conditioning",
-        "Left: how large signals and gradients are in each layer. Right: how unevenly a layer's "
+        "First how large signals and gradients are in each layer, then how unevenly a layer's "
         "directions are curved; one learning rate cannot suit directions that differ much.",
     ),
     "density": Wording(

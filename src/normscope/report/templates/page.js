@@ -2,7 +2,8 @@
   const dark = window.matchMedia("(prefers-color-scheme: dark)");
   const GAP = 36; // pixels between two panels
   const NARROW = 560; // pixels below which legends stand under their chart
-  const LABEL = 130; // pixels of a label there
+  const TITLE = 0.5; // share of the room that the title of an axis may take there
+  const LABEL = 0.42; // share of the room for the labels of an axis there
   const LEAST = 150; // pixels of a panel, however small the screen
   const LETTER = 6.6; // pixels, about
   const WIDER = 1.35; // how far a panel may be stretched
@@ -42,14 +43,17 @@
   };
 
   // On a narrow screen legends stand below, labels are short, and every panel has its own.
-  const changes = {
-    legend: value => value === Object(value) ? {...value, orient: "bottom", columns: 1} : value,
-    labelLimit: value => Math.min(value, LABEL),
+  const changes = room => ({
+    legend: value => value === Object(value) ? {orient: "bottom", ...value, columns: 1} : value,
+    labelLimit: value => Math.min(value, LABEL * room),
+    title: value => typeof value === "string" && value.length * LETTER > TITLE * room ? wrapped(value, TITLE * room) : value,
     labels: value => value === false ? true : value,
     ticks: value => value === false ? true : value,
+  });
+  const stacked = (spec, room) => {
+    const change = changes(room);
+    return JSON.parse(JSON.stringify(spec), (key, value) => Object.hasOwn(change, key) ? change[key](value) : value);
   };
-  const stacked = spec => JSON.parse(JSON.stringify(spec), (key, value) =>
-    Object.hasOwn(changes, key) ? changes[key](value) : value);
   const config = (ground, room) => {
     const theme = {...NORMSCOPE_CONFIGS[ground], background: null, padding: 4};
     if (room > NARROW) return theme;
@@ -66,7 +70,7 @@
       const figure = document.getElementById(id);
       const place = figure.querySelector(".live");
       const room = figure.clientWidth;
-      const shown = room > NARROW ? spec : stacked(spec);
+      const shown = room > NARROW ? spec : stacked(spec, room);
       for (let besides = 64, tries = 0; tries < 4; tries += 1) {
         const chart = {...fitted(shown, room, besides), config: config(ground, room)};
         const result = await window.vegaEmbed(place, chart, options);

@@ -1,0 +1,218 @@
+"""The page of an examination: alone in the world, the same for any names, readable by all."""
+
+import json
+import re
+from collections import Counter
+from dataclasses import replace
+from html.parser import HTMLParser
+from itertools import pairwise
+
+import pytest
+
+from examinations import GREEK, QUOTES, SCRIPT, hostile, normalized
+from normscope.diagnose.steps import steps_of
+from normscope.errors import InputError, NormscopeError
+from normscope.report import page, page_fragment, save_page
+from normscope.report.page import LARGEST, within_limit
+from normscope.report.wording import HEADLINE, SECTIONS
+from normscope.results import Examination
+
+VOID = {"meta", "br", "img", "input", "link"}
+
+
+class Elements(HTMLParser):
+    """Elements with attributes, in order, and the text outside scripts and styles."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.found, self.text, self._open = [], "", []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.found.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self._open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self._open.pop() == tag  # well formed
+
+    def handle_data(self, data):
+        if not self._open or self._open[-1] not in ("script", "style"):
+            self.text += data
+
+    def named(self, *tags):
+        return [(tag, attrs) for tag, attrs in self.found if tag in tags]
+
+
+@pytest.fixture(scope="module")
+def text():
+    return page(hostile())
+
+
+@pytest.fixture(scope="module")
+def elements(text):
+    return Elements(text)
+
+
+def test_one_small_file_that_loads_nothing(text, elements):
+    assert len(text.encode()) < LARGEST
+    assert text.count("window.vegaEmbed=") == 1  # the bundle stands there once
+    for tag, attrs in elements.found:
+        assert tag not in ("link", "iframe", "object", "embed", "base"), tag
+        for name in ("src", "href", "xlink:href", "data"):
+            assert attrs.get(name, "#").startswith(("#", "data:")), (tag, attrs)
+    style = text[text.index("<style>") : text.index("</style>")]
+    assert not re.search(r"@import|url\(", style)
+    assert [a["content"] for _, a in elements.named("meta") if "http-equiv" in a] == [
+        "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; "
+        "style-src 'unsafe-inline'; img-src data: blob:"
+    ]
+
+
+def renamed(value, names):
+    """Data with parts of its strings replaced."""
+    if isinstance(value, str):
+        for old, new in names.items():
+            value = value.replace(old, new)
+        return value
+    if isinstance(value, list):
+        return [renamed(v, names) for v in value]
+    return {k: renamed(v, names) for k, v in value.items()} if isinstance(value, dict) else value
+
+
+def test_names_of_the_model_change_nothing_but_text(elements):
+    names = {SCRIPT: "first", QUOTES: "second", GREEK: "third", "last <b>": "last"}
+    harmless = Examination.from_dict(renamed(hostile().to_dict(), names))
+    plain = Elements(page(harmless))
+    assert [tag for tag, _ in elements.found] == [tag for tag, _ in plain.found]
+    assert [sorted(attrs) for _, attrs in elements.found] == [sorted(a) for _, a in plain.found]
+    for name in (SCRIPT, QUOTES, GREEK, "last <b>"):
+        assert name in elements.text
+
+
+def test_scripts_hold_the_names_as_data(text):
+    scripts = re.findall(r"<script>(.*?)</script>", text, re.S)
+    assert len(scripts) == text.count("<script") == 2
+    line = next(x for x in scripts[1].splitlines() if x.startswith("const NORMSCOPE_CHARTS = "))
+    assert "<" not in line
+    specs = json.loads(line.removeprefix("const NORMSCOPE_CHARTS = ").removesuffix(";"))
+    shown = json.dumps(specs, ensure_ascii=False)
+    assert all(json.dumps(name, ensure_ascii=False) in shown for name in (SCRIPT, QUOTES, GREEK))
+
+
+def test_headings_go_down_one_level_at_a_time(elements):
+    levels = [int(tag[1]) for tag, _ in elements.named("h1", "h2", "h3", "h4")]
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(b <= a + 1 for a, b in pairwise(levels))
+
+
+def test_ids_are_unique_and_links_lead_somewhere(elements):
+    ids = Counter(a["id"] for _, a in elements.found if "id" in a)
+    assert set(ids.values()) == {1}
+    links = [a["href"] for _, a in elements.named("a")]
+    assert all(link.removeprefix("#") in ids for link in links)
+
+
+def test_every_finding_links_to_a_chart(text):
+    charts = set(re.findall(r'<figure id="([^"]+)"', text))
+    articles = re.findall(r"<article.*?</article>", text, re.S)
+    assert len(articles) == sum(f.severity != "ok" for f in hostile().findings)
+    for article in articles:
+        assert set(re.findall(r'href="#([^"]+)"', article)) & charts, article
+
+
+def test_findings_stand_before_charts_and_gravest_first(text):
+    severities = re.findall(r'<article class="finding (\w+)"', text)
+    assert severities == [f.severity for f in hostile().findings if f.severity != "ok"]
+    assert text.rindex("<article") < text.index("<figure")
+
+
+def test_figures_have_a_heading_and_a_still_with_a_label(text):
+    figures = re.findall(r"<figure.*?</figure>", text, re.S)
+    assert len(figures) >= 8
+    for one in figures:
+        assert re.search(r"<figcaption><h3>[^<]+</h3>", one)
+        assert re.search(r'<div role="img" aria-label="[^"]{10,}"><svg', one)
+        assert "#1f2328" not in one  # the ink is that of the page, on either ground
+    body = text[: text.index("<script>")]
+    assert body.count("<svg") == len(figures)  # there before any script has run
+
+
+def test_the_page_follows_from_the_saved_data(text):
+    again = Examination.from_json(hostile().to_json())
+    assert page(again) == text
+
+
+def test_sections_have_titles_for_humans(elements):
+    for name in hostile().measurements:
+        assert SECTIONS[name].title in elements.text
+
+
+def test_every_measurement_and_headline_has_words():
+    named = {step.name for step in steps_of("full")} | set(normalized().measurements)
+    assert named <= set(SECTIONS)
+    assert {n.quantity for e in (hostile(), normalized()) for n in e.numbers} <= set(HEADLINE)
+
+
+def test_a_normalized_network_shows_all_charts():
+    text = page(normalized())
+    for name in ("layout", "outliers", "conditioning", "density", "regularization", "comparison"):
+        assert re.search(rf'<figure id="m\d+-{name}-chart1"', text), name
+    assert re.search(r'<figure id="m\d+-sharpness-chart1"', text)  # learning rates
+    assert "checks found nothing wrong" in text
+
+
+def test_what_is_missing_is_said():
+    steps = hostile().plan.steps
+    failed = replace(steps[1], status="failed", reason="it broke <here>")
+    plan = replace(hostile().plan, steps=(steps[0], failed))
+    found = replace(
+        hostile(), plan=plan, partial="interrupted during 'x'", measurements={}, findings=()
+    )
+    text = Elements(page(found)).text
+    assert "interrupted during 'x'" in text
+    assert f"Not measured: {SECTIONS['sharpness'].title}" in text
+    assert "it broke <here>" in text
+    assert "No rule could be applied" in text
+
+
+def test_measurements_of_another_version_are_named():
+    strange = {"type": "Tomorrow<i>", "value": 1.0}
+    found = replace(hostile(), measurements={"new thing": strange}, findings=())
+    elements = Elements(page(found))
+    assert "cannot read a measurement of the kind Tomorrow<i>" in elements.text
+    assert "New thing" in elements.text
+
+
+def test_a_page_that_grows_too_large_gets_simpler_stills():
+    sizes = {"svg": LARGEST + 1, "png": LARGEST, "none": 10}
+    assert len(within_limit(lambda stills: "x" * sizes[stills])) == LARGEST
+    with pytest.raises(NormscopeError, match=r"3\.0 MB, above 3 MB"):
+        within_limit(lambda _: "x" * (LARGEST + 1))
+
+
+@pytest.mark.parametrize(("form", "part"), [("png", "<img src="), ("none", "needs JavaScript")])
+def test_simpler_stills(form, part):
+    from normscope.report.html import figure
+
+    drawn = figure(hostile()["density"].chart().to_dict(), "a", form)
+    assert part in drawn.still
+    assert "<svg" not in drawn.still
+
+
+def test_save_page(tmp_path):
+    small = replace(hostile(), measurements={})
+    target = save_page(small, tmp_path / "p.html")
+    assert target.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+    with pytest.raises(InputError, match=r"saved as \.html .* or \.json"):
+        save_page(hostile(), tmp_path / "p.pdf")
+    with pytest.raises(InputError, match="There is no folder"):
+        save_page(hostile(), tmp_path / "no" / "p.html")
+
+
+def test_fragment_is_escaped():
+    text = page_fragment(hostile())
+    Elements(text)
+    assert "<script>" not in text
+    assert "last &lt;b&gt;" in text

@@ -1,0 +1,97 @@
+"""Numbers, symbols, columns and tables as a page shows them."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from normscope.report.tables import ROWS, table
+from normscope.report.wording import cell, column, number, prose, wording
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.0, "0"),
+        (12.0, "12"),
+        (-3, "−3"),
+        (123456.0, "123,456"),
+        (0.123456, "0.1235"),
+        (-0.5, "−0.5"),
+        (2.293e5 + 0.5, "2.293 × 10⁵"),
+        (1.2e-7, "1.2 × 10⁻⁷"),
+        (6.8e12, "6.8 × 10¹²"),
+        (math.inf, "∞"),
+        (-math.inf, "−∞"),
+        (math.nan, "–"),
+    ],
+)
+def test_numbers(value, text):
+    assert number(value) == text
+
+
+def test_cells():
+    values = (True, np.bool_(False), None, "a<b", np.float64(0.25), np.int64(7))
+    assert [cell(value) for value in values] == ["yes", "no", "", "a<b", "0.25", "7"]
+    assert cell({"a": (1, "ß")}) == '{"a": [1, "ß"]}'
+
+
+@pytest.mark.parametrize(
+    ("text", "html"),
+    [
+        ("lambda_max of <b>", "λ<sub>max</sub> of &lt;b&gt;"),
+        ("largest kappa_50% here", "largest κ<sub>50%</sub> here"),
+        ("J^T J / T", "JᵀJ / T"),
+        ("zeta gamma^2", "ζ γ²"),
+        ("about 2.3e+05 and 1e-07", "about 2.3 × 10<sup>5</sup> and 1 × 10<sup>−7</sup>"),
+        ("10^4.6 over", "10<sup>4.6</sup> over"),
+        ("what_if(m, ['gamma=1']) now", "<code>what_if(m, [&#39;gamma=1&#39;])</code> now"),
+        ("f(...).g(a)", "<code>f(...).g(a)</code>"),
+        ("sigma_max(gradient)", "sigma_max(gradient)"),
+        ("x('<script>')", "<code>x(&#39;&lt;script&gt;&#39;)</code>"),
+    ],
+)
+def test_prose(text, html):
+    assert str(prose(text)) == html
+
+
+def test_columns():
+    assert column("kappa_50_fisher") == "κ_50% of fisher"
+    assert column("lambda_max_inputs") == "λ_max of inputs"
+    assert column("mean_abs_mean") == "mean |μ|"
+    assert column("some_other") == "some other"
+
+
+def test_measurements_without_words_are_called_by_their_name():
+    assert wording("gradient_noise").title == "Gradient noise"
+
+
+def test_tables_leave_out_idle_columns_and_cut_long_ones():
+    frame = pd.DataFrame(
+        {"name": [f"l{i}" for i in range(500)], "value": np.arange(500) / 3}
+        | {"status": "ok", "reason": "", "nothing": math.nan}
+    )
+    shown = table(frame)
+    assert shown.columns == [("name", False), ("value", True)]
+    assert len(shown.rows) == ROWS
+    assert shown.total == 500
+    assert not shown.short
+    assert shown.rows[1] == ["l1", "0.3333"]
+
+
+def test_a_status_that_differs_stays():
+    frame = pd.DataFrame({"status": ["ok", "failed"], "reason": ["", "why"]})
+    shown = table(frame)
+    assert [heading for heading, _ in shown.columns] == ["status", "reason"]
+    assert shown.short
+
+
+def test_an_index_with_a_name_is_a_column():
+    frame = pd.DataFrame({"value": [1.5]}, index=pd.Index([3], name="rank"))
+    assert table(frame).rows == [["3", "1.5"]]
+
+
+def test_no_rows_no_table():
+    assert table(pd.DataFrame({"a": []})) is None
+    assert table(pd.DataFrame({"reason": ["", ""]})) is None

@@ -1,0 +1,58 @@
+"""Saved examinations are read back, and what is none is refused with the reason."""
+
+import json
+
+import pytest
+
+from examinations import hostile
+from normscope.errors import InputError
+from normscope.results import read_examination
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    return hostile().save(tmp_path_factory.mktemp("run") / "a.json")
+
+
+def test_from_a_file_and_from_its_folder(saved):
+    assert read_examination(saved) == hostile()
+    (saved.parent / "settings.json").write_text('{"a": 1}')
+    assert read_examination(str(saved.parent)) == hostile()
+
+
+def refusal(path):
+    with pytest.raises(InputError) as caught:
+        read_examination(path)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def test_what_is_no_examination(tmp_path):
+    assert "There is no file or folder" in refusal(tmp_path / "no.json")
+    assert "holds no saved examination" in refusal(tmp_path)
+    (tmp_path / "a.html").write_text("<p>")
+    assert "is a page; the data it was made from is needed" in refusal(tmp_path / "a.html")
+    (tmp_path / "b.json").write_bytes(b"\xff\xfe\x00")
+    assert "is no text file" in refusal(tmp_path / "b.json")
+    (tmp_path / "c.json").write_text('{"type": "Examination", ')
+    assert "no JSON" in refusal(tmp_path / "c.json")
+    (tmp_path / "d.json").write_text(hostile()["sharpness"].to_json())
+    assert "Expected the data of a Examination" in refusal(tmp_path / "d.json")
+    assert "Spectrum" in refusal(tmp_path / "d.json")
+
+
+def test_two_examinations_in_a_folder(saved, tmp_path):
+    for name in ("a.json", "b.json"):
+        (tmp_path / name).write_text(saved.read_text())
+    assert "holds 2 examinations: a.json, b.json. Name one." in refusal(tmp_path)
+
+
+def test_another_version_is_named(tmp_path):
+    data = hostile().to_dict()
+    del data["findings"]
+    data["version"] = "99.1"
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps(data))
+    message = refusal(path)
+    assert "lacks findings" in message
+    assert "written by normscope 99.1" in message
