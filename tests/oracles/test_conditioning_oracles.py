@@ -279,24 +279,6 @@ def test_a_weight_used_in_two_forms_has_no_exact_block():
     assert reasons["middle.weight"] == ""  # used twice, and summed over both uses
 
 
-def test_attention_counts_positions_not_samples_first():
-    attention = nn.MultiheadAttention(4, 2, batch_first=True)
-
-    class Net(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.attention, self.head = attention, nn.Linear(4, 2)
-
-        def forward(self, x):
-            return self.head(self.attention(x, x, x, need_weights=False)[0].mean(1))
-
-    x = torch.randn(3, 3, 4)  # as many positions as samples: shapes alone do not tell
-    found = conditioning(Net(), (x, torch.tensor([0, 1, 1])), "cross_entropy", exact="blocks")
-    reasons = {block.name: block.reason for block in found.blocks}
-    assert "first axis" in reasons["attention.in_proj_weight"]
-    assert reasons["head.weight"] == ""
-
-
 @pytest.mark.parametrize("name", ["mlp", "batch-norm", "sequence"])
 def test_sub_hessians_against_autograd(name):
     model, x, y = made(name)

@@ -129,7 +129,7 @@ class _Convolution:
 
     def __init__(self, geometry: Geometry, x: Tensor, g: Tensor) -> None:
         self.geometry, self.groups = geometry, geometry.groups
-        self.x = functional.pad(x, _pads(geometry)).contiguous()
+        self.x = functional.pad(x, geometry.pads).contiguous()
         self.g = g
         self.samples, self.out = g.shape[:2]
         self.space = tuple(g.shape[2:])
@@ -240,15 +240,3 @@ def _parts(length: int, each: int) -> Iterator[slice]:
     """Slices of ``length`` things of ``each`` numbers, in pieces of at most PIECE numbers."""
     step = max(1, PIECE // max(each, 1))
     return (slice(start, min(start + step, length)) for start in range(0, length, step))
-
-
-def _pads(geometry: Geometry) -> list[int]:
-    """Padding in the order of ``functional.pad``: last axis first, before and behind."""
-    pairs = []
-    for axis, kernel in enumerate(geometry.kernel):
-        if isinstance(geometry.padding, str):
-            whole = geometry.dilation[axis] * (kernel - 1) if geometry.padding == "same" else 0
-            pairs.append((whole // 2, whole - whole // 2))
-        else:
-            pairs.append((geometry.padding[axis],) * 2)
-    return [pad for pair in reversed(pairs) for pad in pair]

@@ -75,7 +75,7 @@ class ExactCurvature:
         x = self._inputs.get(site.name)
         if weight.reason or x is None:
             return
-        if x.ndim < 2 or x.shape[0] != samples or g.shape[0] != samples:
+        if x.ndim < 2 or len(site.rows(x)) != samples or len(site.rows(g)) != samples:
             weight.reason = NOT_SAMPLES
             return
         weight.uses.append(weight_factors(site, x, g))

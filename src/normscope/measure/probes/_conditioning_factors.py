@@ -20,7 +20,7 @@ def patches(x: Tensor, geometry: Geometry, *, windows: tuple[int, ...] | None = 
     ``windows`` cuts the number of places per axis. The result has its places last in memory.
     """
     space = len(geometry.kernel)
-    x = _unfolded(functional.pad(x, _padding(geometry)), geometry, range(space))
+    x = _unfolded(functional.pad(x, geometry.pads), geometry, range(space))
     for axis, count in enumerate(windows or ()):
         x = x.narrow(2 + axis, 0, count)
     kernel_first = [1, *range(2 + space, 2 + 2 * space), 0, *range(2, 2 + space)]
@@ -36,7 +36,7 @@ def patch_gram(x: Tensor, geometry: Geometry) -> tuple[Tensor, int]:
     the first axis need not be unfolded: half the work of the patches themselves.
     """
     space, size, gap = len(geometry.kernel), geometry.kernel[0], geometry.dilation[0]
-    x = _unfolded(functional.pad(x, _padding(geometry)), geometry, range(1, space))
+    x = _unfolded(functional.pad(x, geometry.pads), geometry, range(1, space))
     n, channels, height = x.shape[:3]
     row_first = [1, *range(2 + space, x.ndim), 2, 0, *range(3, 2 + space)]
     v = x.permute(row_first).reshape(-1, height, n * x.shape[3 : 2 + space].numel())
@@ -65,20 +65,6 @@ def _unfolded(x: Tensor, geometry: Geometry, axes: Iterable[int]) -> Tensor:
         size, gap = geometry.kernel[axis], geometry.dilation[axis]
         x = x.unfold(2 + axis, gap * (size - 1) + 1, geometry.stride[axis])[..., ::gap]
     return x
-
-
-def _padding(geometry: Geometry) -> list[int]:
-    """For ``functional.pad``: last axis first, left and right."""
-    pairs = []
-    for axis, (size, gap) in enumerate(zip(geometry.kernel, geometry.dilation, strict=True)):
-        if geometry.padding == "same":
-            total = gap * (size - 1)
-            pairs.append((total // 2, total - total // 2))
-        elif isinstance(geometry.padding, str):
-            pairs.append((0, 0))
-        else:
-            pairs.append((geometry.padding[axis], geometry.padding[axis]))
-    return [number for pair in reversed(pairs) for number in pair]
 
 
 def weight_factors(site: Site, x: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,7 @@ class LayerSums:
     """What is kept of one site.
 
     Attributes:
-        site: where.
+        site: where; as it was in the latest pass.
         seen: batches in which a gradient came.
     """
 
@@ -49,12 +50,24 @@ class LayerSums:
         self._norm: str | None = None
         self._channels: Any = 0.0
 
-    def add(self, x: Tensor, g: Tensor, mean: Tensor, source: str, *, with_terms: bool) -> None:
-        """One batch: input, gradient of the output, means of the in-channels."""
+    def add(
+        self,
+        x: Tensor,
+        g: Tensor,
+        mean: Tensor,
+        source: str,
+        *,
+        samples: int,
+        with_terms: bool,
+    ) -> None:
+        """One batch of ``samples``: input, gradient of the output, means of the in-channels."""
         if with_terms:
             terms = alignment_terms(self.site, x, g)
             total = terms.total
-            self._collect(term_numbers(terms))
+            numbers = term_numbers(terms)
+            if len(self.site.rows(g)) != samples:  # samples and positions on one axis
+                numbers |= {"t2": math.nan, "t3": math.nan}
+            self._collect(numbers)
             self._terms = sampled_terms(terms) if self._terms is None else self._terms
         else:
             total, _ = weight_gradient(self.site, x, g)

@@ -171,7 +171,7 @@ class Capture:
         if self._open_norms:  # the inside of a norm layer is its own affair
             return func(*args, **kwargs)
         if func is functional.multi_head_attention_forward:
-            with self._projections():
+            with self._projections(args[0] if args else kwargs["query"]):
                 return func(*args, **kwargs)
         if func is functional.linear:
             return self._weighted(LINEAR, "linear", func, args, kwargs)
@@ -187,12 +187,16 @@ class Capture:
         return func(*args, **kwargs)
 
     @contextlib.contextmanager
-    def _projections(self) -> Iterator[None]:
-        """Attention calls ``linear`` where no function mode sees it: let it call ours."""
+    def _projections(self, query: Tensor) -> Iterator[None]:
+        """Attention calls ``linear`` where no function mode sees it: let it call ours.
+
+        Inside, signals are (positions, samples, channels), or flat in this order.
+        """
         original = functional.linear
+        samples = query.shape[1] if query.ndim == 3 else 1
 
         def watched(*args: Any, **kwargs: Any) -> Any:
-            return self._weighted(LINEAR, "linear", original, args, kwargs)
+            return self._weighted(LINEAR, "linear", original, args, kwargs, samples=samples)
 
         functional.linear = watched
         try:
@@ -207,6 +211,8 @@ class Capture:
         func: Callable[..., Any],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
+        *,
+        samples: int | None = None,
     ) -> Any:
         x = args[0] if args else kwargs["input"]
         weight = args[1] if len(args) > 1 else kwargs["weight"]
@@ -220,6 +226,7 @@ class Capture:
             weight=parameter,
             axis=1 if kind == CONV else -1,
             geometry=conv_geometry(func, weight, args, kwargs) if kind == CONV else None,
+            samples=samples,
         )
         self._watcher.entering(site, x)
         out = func(*args, **kwargs)

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 
 from normscope.errors import InputError
+from normscope.measure._batches import Batch
 from normscope.measure.probes._gradient_layers import LayerSums
 from normscope.measure.probes._gradient_outputs import ByClass, FavouredClass
 from normscope.measure.probes.probe import Pass, Probe
@@ -57,6 +58,7 @@ class GradientProbe(Probe):
         self._by_class = ByClass(class_layer) if self.keeps_graph else None
         self._layers: dict[str, LayerSums] = {}
         self._weights: dict[str, Tensor] = {}
+        self._samples = 0
         self._forget()
 
     def _forget(self) -> None:
@@ -72,8 +74,9 @@ class GradientProbe(Probe):
             return selected
         return site.kind == NORM or not gradients
 
-    def starting(self, batch: Any) -> None:
+    def starting(self, batch: Batch) -> None:
         """Nothing is known of any tensor."""
+        self._samples = batch.size
         self._forget()
 
     def entering(self, site: Site, x: Tensor) -> None:
@@ -110,7 +113,9 @@ class GradientProbe(Probe):
                 self._sums(layer).add_channels(g, site)
             return
         mean, source = self._inputs[site.name]
-        self._sums(site).add(x, g, mean, source, with_terms=self._with_terms)
+        sums = self._sums(site)
+        sums.site = site
+        sums.add(x, g, mean, source, samples=self._samples, with_terms=self._with_terms)
 
     def _sums(self, site: Site) -> LayerSums:
         return self._layers.setdefault(site.name, LayerSums(site))
@@ -167,11 +172,12 @@ def gradients(
         \quad T_4 = |\sum_{bp} d|
 
     say where it cancels: T4 / T1 is 1 if all samples and positions pull a weight in one direction,
-    about 1 / sqrt(samples x positions) if they are independent. Beside them: moments and histogram
-    of the entries; the matrix of in- and out-channels and its rank-one share; gradient against
-    weight; mean of an in-channel (before its activation) against the gradient of its weights;
-    gradients of the channels, taken behind the norm that follows a layer, since in front of batch
-    norm they are zero; for cross-entropy the output gradients and the favoured class.
+    about 1 / sqrt(samples x positions) if they are independent. T2 and T3 are NaN where a layer
+    sees samples and positions on one axis, and cannot tell them apart. Beside them: moments and
+    histogram of the entries; the matrix of in- and out-channels and its rank-one share; gradient
+    against weight; mean of an in-channel (before its activation) against the gradient of its
+    weights; gradients of the channels, taken behind the norm that follows a layer, since in front
+    of batch norm they are zero; for cross-entropy the output gradients and the favoured class.
 
     Every number is one of a single batch, as one training step sees it, averaged over batches.
 

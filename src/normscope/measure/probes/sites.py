@@ -29,6 +29,18 @@ class Geometry:
     groups: int
     transposed: bool = False
 
+    @property
+    def pads(self) -> list[int]:
+        """Padding in the order of ``functional.pad``: last axis first, before and behind."""
+        pairs = []
+        for axis, (size, gap) in enumerate(zip(self.kernel, self.dilation, strict=True)):
+            if isinstance(self.padding, str):
+                whole = gap * (size - 1) if self.padding == "same" else 0
+                pairs.append((whole // 2, whole - whole // 2))
+            else:
+                pairs.append((self.padding[axis], self.padding[axis]))
+        return [pad for pair in reversed(pairs) for pad in pair]
+
 
 @dataclass(frozen=True)
 class Site:
@@ -43,6 +55,8 @@ class Site:
         weight: name of the weight, None if it is no parameter or there is none.
         axis: of the channels: 1 or -1.
         geometry: of a convolution.
+        samples: how many there are, where positions come before samples, as inside attention;
+            None where samples are the first axis.
     """
 
     name: str
@@ -52,11 +66,14 @@ class Site:
     weight: str | None = None
     axis: int = -1
     geometry: Geometry | None = None
+    samples: int | None = None
 
     def rows(self, signal: Tensor) -> Tensor:
         """A signal at this site as (samples, positions, channels)."""
         if signal.ndim == 1:
             return signal[None, None]
+        if self.samples is not None:
+            return signal.reshape(-1, self.samples, signal.shape[-1]).transpose(0, 1)
         if self.axis == 1:
             return signal.flatten(2).transpose(1, 2) if signal.ndim > 2 else signal[:, None]
         return signal.reshape(signal.shape[0], -1, signal.shape[-1])
