@@ -42,7 +42,7 @@ CHROMIUM ?= $(shell command -v chromium || command -v chromium-browser || comman
 test-browser: $(STAMP)
 	@test -x "$(CHROMIUM)" || { echo "No Chromium found. Install one (Debian: apt install chromium), or give CHROMIUM=PATH."; exit 2; }
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt playwright
-	NORMSCOPE_CHROMIUM="$(CHROMIUM)" $(BIN)/python -m pytest -m browser
+	NORMSCOPE_CHROMIUM="$(CHROMIUM)" $(BIN)/python -m pytest tests/browser -m browser
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
