@@ -125,7 +125,7 @@ class GradientNoise(Record):
         found = self.without_replacement[0, column]
         error = self.without_replacement_error[0, column]
         scale, spread = self.noise_scale[0, column], self.noise_scale_error[0, column]
-        known = f"{scale:.4g} +- {spread:.1g}" if np.isfinite(scale) else "not told from infinite"
+        known = f"{scale:.4g} +- {spread:.1g}" if np.isfinite(spread) else "not told from infinite"
         noise = f"{found:.4g}" + (f" +- {error:.1g}" if self.coupled else "")
         replaced = (
             "" if self.coupled else f", with replacement {self.with_replacement[0, column]:.4g}"

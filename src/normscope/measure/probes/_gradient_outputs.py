@@ -158,13 +158,19 @@ class ByClass:
 
 def _chosen(sites: list[Site], layer: str | int | None) -> Site:
     own = [s for s in sites if s.weight is not None]
-    if layer is None and own:
+    if not own:
+        raise InputError(
+            "quantities='classes' splits the gradient of a layer's weight, and the loss depends on "
+            "no weight that is a parameter itself (a parametrized weight is computed from others). "
+            "Leave it out."
+        )
+    if layer is None:
         return own[(len(own) - 1) // 2]
     for site in own:
         if layer == site.name or (layer == site.layer and not isinstance(layer, bool)):
             return site
-    names = ", ".join(s.name for s in own[:4]) or "none"
+    names = ", ".join(s.name for s in own[:4]) + (", ..." if len(own) > 4 else "")
     raise InputError(
         f"class_layer={layer!r} names no layer with a weight of its own that the loss depends "
-        f"on. Such layers: {names}, ..., or their numbers."
+        f"on. Such layers: {names}; their numbers will do too."
     )

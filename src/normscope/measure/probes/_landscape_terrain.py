@@ -10,13 +10,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from normscope.errors import InputError, MeasurementError, NormscopeError
+from normscope.errors import InputError, MeasurementError
 from normscope.measure._batches import Batch
 from normscope.measure._functional import ModelFunction
 from normscope.measure._proof import loss_and_gradient
 from normscope.measure._statistics import STATISTICS
 from normscope.measure._task import Task
 from normscope.measure.probes._coverage import coverage_of
+from normscope.measure.probes._failures import readable_failures
 from normscope.measure.probes._landscape_directions import State, given_tensors
 from normscope.measure.probes._listener import Listener
 from normscope.measure.probes.capture import Capture
@@ -109,7 +110,7 @@ class Terrain:
                 "A landscape is one of the loss, and the data has no targets. Pass (inputs, "
                 "targets), or a loss_fn(model, batch) that finds them in the batch."
             )
-        self._batches = [self._function.prepared(batch) for batch in held]
+        self._batches = [self._prepared(batch) for batch in held]
         samples = sum(batch.size for batch in held)
         self.convention = {
             "loss": task.loss.description,
@@ -162,21 +163,21 @@ class Terrain:
                 loss = self._loss(leaves, batch)
                 total = loss_and_gradient(function, leaves, loss)[1] / len(self._batches) + total
         if not bool(total.isfinite().all()):
+            origin = self.visit(self.start).first_nonfinite
+            where = f" The first layer with a non-finite output is {origin!r}." if origin else ""
             raise MeasurementError(
-                "The gradient at the start is not finite, so that it is no direction. Give a "
-                "direction, or an end, or start from an earlier state."
+                f"The gradient at the start is not finite, so that it is no direction.{where} "
+                "Give a direction, or an end, or start from an earlier state."
             )
         return self.parameters.split(total)
 
+    def _prepared(self, batch: Batch) -> Batch:
+        with readable_failures(self._function, batch, "on its data"):
+            return self._function.prepared(batch)
+
     def _loss(self, values: Sequence[Tensor], batch: Batch) -> Tensor:
-        try:
+        with readable_failures(self._function, batch, "on its data"):
             outputs = self._function(values, batch)
-        except NormscopeError:
-            raise
-        except Exception as error:
-            raise MeasurementError(
-                f"The model cannot be run on its data: {type(error).__name__}: {error}"
-            ) from error
         targets = self._function.targets(batch)
         self._task.loss.check(outputs, targets)
         return self._task.loss.value(outputs, targets)

@@ -7,6 +7,7 @@ pass per sample. The first is used only after it agreed with the second.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -22,6 +23,7 @@ from normscope.measure._proof import loss_and_gradient
 from normscope.measure._statistics import coupling_layers
 from normscope.measure._taps import Names, Tap, attach_taps
 from normscope.measure._task import Task
+from normscope.measure.probes._failures import readable_failures
 from normscope.measure.probes._noise_groups import GROUPS
 from normscope.measure.probes._noise_layers import ParameterLayers
 from normscope.seeds import child_seed
@@ -73,6 +75,15 @@ class Gradients:
         if self._taps is not None:
             attach_taps(model, set(self._layers.parameters.names), self._size, self._taps)
         return self._task.call(model, inputs)
+
+    def prepared(self, batch: Batch) -> Batch:
+        """``batch`` with the constants of frozen statistics."""
+        with self.guarded(batch):
+            return self.function.prepared(batch)
+
+    def guarded(self, batch: Batch) -> contextlib.AbstractContextManager[None]:
+        """A context whose errors say that the model cannot be run on ``batch``."""
+        return readable_failures(self.function, batch, "on its data")
 
     # ---- one batch as a whole
 
@@ -318,7 +329,7 @@ def parts_of(batch: Batch, *, groups: bool) -> Iterator[Batch]:
 
 def _drop_nothing(model: nn.Module) -> None:
     for module in model.modules():
-        if isinstance(module, nn.modules.dropout._DropoutNd):
+        if isinstance(module, nn.modules.dropout._DropoutNd | nn.MultiheadAttention | nn.RNNBase):
             module.training = False
 
 

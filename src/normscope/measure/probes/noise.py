@@ -104,7 +104,9 @@ def gradient_noise(
         first = next(batches)
         found = _layers(model, first, loss, statistics=statistics, layers=layers, seed=seed)
         gradients = Gradients(model, task, found, statistics=statistics, seed=seed)
-        gradients.examine(gradients.function.prepared(first))
+        prepared = gradients.prepared(first)
+        with gradients.guarded(first):
+            gradients.examine(prepared)
         rest = chain([first], batches)
         if gradients.coupling:
             return _measured(gradients, Pool(rest), found, sizes, draws, seed)
@@ -134,8 +136,9 @@ def _exact(
     cut = total is None or total < GROUPS
     with progress("gradients of samples", total) as tick:
         for batch in batches:
-            for part in parts_of(gradients.function.prepared(batch), groups=cut):
-                sums.add(part.size, *gradients.of_samples(part))
+            for part in parts_of(gradients.prepared(batch), groups=cut):
+                with gradients.guarded(part):
+                    sums.add(part.size, *gradients.of_samples(part))
             tick()
     n = sums.count
     if n < 2:
@@ -185,7 +188,8 @@ def _measured(
         for size in chosen:
             sums = GroupSums(layers.slices)
             for batch in pool.draws(size, draws, seed):
-                sums.add(1, *gradients.of_batch(batch))
+                with gradients.guarded(batch):
+                    sums.add(1, *gradients.of_batch(batch))
                 tick()
             estimates.append(sums.estimate())
     parts = 1 + len(layers.names)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from normscope.errors import InputError, MeasurementError, NormscopeError
+from normscope.errors import InputError, MeasurementError
 from normscope.measure._batches import Batch, call_arguments
 from normscope.measure._functional import ModelFunction
 from normscope.measure._likelihoods import SquaredLoss
@@ -20,6 +20,7 @@ from normscope.measure._statistics import STATISTICS, check_statistics
 from normscope.measure._stream import as_stream
 from normscope.measure._task import Task, as_task
 from normscope.measure.probes._coverage import coverage_of
+from normscope.measure.probes._failures import readable_failures
 from normscope.measure.probes._listener import Listener
 from normscope.measure.probes.capture import Capture
 from normscope.measure.probes.probe import Pass, Probe
@@ -138,36 +139,30 @@ class _Passing:
     def run(self, batch: Batch, *, backward: bool) -> None:
         """One forward pass and, if asked for, one backward pass."""
         function, listener = self.function, self._listener
-        batch = function.prepared(batch)
+        with self._guarded(batch):
+            batch = function.prepared(batch)
         for probe in self._probes:
             probe.starting(batch)
         graph = backward or any(probe.keeps_graph for probe in self._probes)
         listener.begin(backward=graph)
         with function.open(), self._capture, torch.set_grad_enabled(graph):
             leaves = [v.detach().requires_grad_(graph) for v in function.values]
-            outputs = self._guarded(lambda: function(leaves, batch))
+            with self._guarded(batch):
+                outputs = function(leaves, batch)
             loss = self._loss(outputs, batch)
             gradients = self._gradients(loss, leaves) if backward and loss is not None else []
             self._finish(batch, outputs, loss, leaves, gradients)
         self._batches += 1
         self._samples += batch.size
 
-    def _guarded(self, call: Callable[[], Any]) -> Any:
-        try:
-            return call()
-        except NormscopeError:
-            raise
-        except Exception as error:
-            how = "as loss_fn(model, batch)" if self._task and self._task.run else "on its inputs"
-            raise MeasurementError(
-                f"The model cannot be run {how} in batch {self._batches}: "
-                f"{type(error).__name__}: {error}"
-                + (
-                    " (a function loss(outputs, targets) must call its first parameter outputs)"
-                    if self._task and self._task.run
-                    else ""
-                )
-            ) from error
+    def _guarded(self, batch: Batch) -> contextlib.AbstractContextManager[None]:
+        how = "on its inputs"
+        if self._task and self._task.run:
+            how = (
+                "as loss_fn(model, batch) (a function loss(outputs, targets) must call its first "
+                "parameter outputs)"
+            )
+        return readable_failures(self.function, batch, f"{how} in batch {self._batches}")
 
     def _loss(self, outputs: Any, batch: Batch) -> Tensor | None:
         if self._task is None:

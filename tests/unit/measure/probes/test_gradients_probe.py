@@ -351,6 +351,14 @@ def test_charts_without_their_data():
         found.chart(show="entrys")
 
 
+def test_classes_of_weights_that_are_no_parameters():
+    made = nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(4, 3)))
+    data = (normal(6, 4), labels(6, 3))
+    assert gradients(made, data, "cross_entropy").layers[0].t4 > 0
+    with pytest.raises(InputError, match="no weight that is a parameter itself"):
+        gradients(made, data, "cross_entropy", quantities="classes")
+
+
 def test_chart_of_depth_shows_the_four_columns():
     found = gradients(conv_net(), DATA, "cross_entropy")
     data = found.chart().to_dict()["datasets"].values()

@@ -233,6 +233,14 @@ def test_bad_data_is_refused():
         landscape(mlp(), (X[:, :2], Y), "cross_entropy")
 
 
+def test_a_start_that_is_not_finite_is_named():
+    broken = mlp()
+    with torch.no_grad():
+        broken[2].weight[0, 0] = torch.nan
+    with pytest.raises(MeasurementError, match="first layer with a non-finite output is '2'"):
+        landscape(broken, (X, Y), "cross_entropy")
+
+
 def test_a_loss_function_of_the_model():
     def loss_fn(model, batch):
         return nn.functional.cross_entropy(model(batch["x"]), batch["y"])

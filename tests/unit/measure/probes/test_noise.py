@@ -128,6 +128,41 @@ def test_noise_of_dropout_counts():
     assert abs(float(squares.mean()) * 400 / 399 - trace) < 4.5 * error
 
 
+class Recurrent(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.GRU(4, 5, num_layers=2, dropout=0.4, batch_first=True)
+        self.head = nn.Linear(5, 3)
+
+    def forward(self, x):
+        return self.head(self.inner(x)[0][:, -1])
+
+
+class Attending(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.MultiheadAttention(4, 2, dropout=0.4, batch_first=True)
+        self.head = nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.head(self.inner(x, x, x)[0].mean(1))
+
+
+@pytest.mark.parametrize("build", [Recurrent, Attending])
+def test_dropout_inside_layers_does_not_couple_samples(build):
+    x = torch.randn(12, 3, 4, generator=torch.Generator().manual_seed(1))
+    found = gradient_noise(build(), (x, torch.arange(12) % 3), "cross_entropy")
+    assert not found.coupled, found.coupling
+    assert "random masks" in found.convention["noise"]
+
+
+def test_a_noise_scale_without_an_error_is_not_told():
+    few = gradient_noise(mlp(), (X[:2], LABELS[:2]), "cross_entropy")
+    assert np.isnan(few.noise_scale_error).all()
+    assert "not told from infinite" in few.summary()
+    assert "nan" not in few.summary()
+
+
 def test_equal_samples_have_no_noise_and_one_is_too_few():
     same = (X[:1].repeat(5, 1), LABELS[:1].repeat(5))
     found = gradient_noise(mlp(), same, "cross_entropy")

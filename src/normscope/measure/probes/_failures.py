@@ -1,0 +1,40 @@
+"""A model that cannot be run: what it said, where, and the way out where it is known."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from normscope.errors import MeasurementError, NormscopeError
+from normscope.measure._batches import Batch, float_leaves
+from normscope.measure._functional import ModelFunction
+from normscope.measure._parameters import computed_dtype
+
+__all__ = ["readable_failures"]
+
+
+@contextlib.contextmanager
+def readable_failures(function: ModelFunction, batch: Batch, where: str) -> Iterator[None]:
+    """Turn what a user's model raises into an error that says ``where``, and the way out."""
+    try:
+        yield
+    except NormscopeError:
+        raise
+    except Exception as error:
+        raise MeasurementError(
+            f"The model cannot be run {where}: {type(error).__name__}: {error}"
+            f"{_way_out(error, function, batch)}"
+        ) from error
+
+
+def _way_out(error: Exception, function: ModelFunction, batch: Batch) -> str:
+    if "more than 1 value per channel" in str(error):
+        return (
+            ". Batch norm has no statistics of a single sample: use larger batches, leave a last "
+            "batch of one out (drop_last=True), or pass statistics='running'."
+        )
+    own = function.parameters.dtype
+    others = {computed_dtype(leaf.dtype) for leaf in float_leaves(batch.inputs)} - {own}
+    if "type" in str(error) and others:
+        return f". The inputs are {others.pop()}, the parameters {own}: convert one of them."
+    return ""
