@@ -158,9 +158,10 @@ class Activations(Record):
         first, last = self.outputs[0] if self.outputs else None, self.outputs[-1:]
         lines = [f"Signals of {self.num_samples} samples ({self.convention.get('statistics', '')})"]
         if first is not None:
+            end = f", {last[0].variance.mean():.3g} at layer {last[0].number}"
             lines.append(
-                f"mean channel variance {first.variance.mean():.3g} at layer {first.number}, "
-                f"{last[0].variance.mean():.3g} at layer {last[0].number}; largest channel mean "
+                f"mean channel variance {first.variance.mean():.3g} at layer {first.number}"
+                f"{end if last[0] is not first else ''}; largest channel mean "
                 f"{max(np.abs(s.mean).max() for s in self.outputs):.3g}"
             )
         lines += [_growth_line(g) for g in self.growth[:1]]
@@ -187,7 +188,10 @@ class Activations(Record):
 def fitted_growth(signals: tuple[ChannelStatistics, ...]) -> tuple[Growth, ...]:
     """Straight lines through log10 mean variance of hidden layers: all, even, odd."""
     last = max((s.number for s in signals), default=0)
-    found = {s.number: float(s.variance.mean()) for s in signals if "#" not in s.name}
+    found: dict[int, float] = {}
+    for s in signals:
+        if "#" not in s.name:  # a projection on a shortcut has the number of the layer before it
+            found.setdefault(s.number, float(s.variance.mean()))
     points = [(n, math.log10(v)) for n, v in found.items() if 0 < n < last and v > 0]
     groups = {
         "all": points,

@@ -170,6 +170,44 @@ def test_float32_overflows_where_the_line_says():
     assert "not finite from" in deep.coverage.left_out[0].reason
 
 
+class Shortcuts(nn.Module):
+    """Residual blocks that double the stream, and a projection on every shortcut."""
+
+    def __init__(self, depth, projection):
+        super().__init__()
+        self.blocks = nn.ModuleList(Block(projection) for _ in range(depth))
+        self.head = nn.Linear(4, 2, bias=False)
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x)
+
+
+class Block(nn.Module):
+    def __init__(self, projection):
+        super().__init__()
+        self.inner = nn.Linear(4, 4, bias=False)
+        self.shortcut = nn.Linear(4, 4, bias=False)
+        with torch.no_grad():
+            self.inner.weight.copy_((2 - projection) * torch.eye(4))
+            self.shortcut.weight.copy_(projection * torch.eye(4))
+
+    def forward(self, x):
+        inside = self.inner(x)
+        return inside + self.shortcut(x)
+
+
+def test_growth_counts_layers_not_the_projections_beside_them():
+    x = torch.randn(20, 4, generator=torch.Generator().manual_seed(2))
+    found = activations(Shortcuts(4, 0.5), [(x, None)])
+    inner = [s for s in found.signals if s.name.endswith("inner")]
+    assert [s.number for s in inner] == [1, 2, 3, 4]
+    fit = found.growth[0]
+    assert fit.factor == pytest.approx(4)
+    assert 10 ** (fit.start + fit.slope) == pytest.approx(float(inner[0].variance.mean()))
+
+
 def test_no_growth_no_overflow():
     found = activations(Scaled([1.0] * 6), [(normal(50, 8), None)])
     assert found.growth[0].overflow_layer == math.inf
