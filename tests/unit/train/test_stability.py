@@ -464,6 +464,15 @@ def test_a_model_at_nan_is_refused_and_named():
         max_stable_lr(model, data, "mse")
 
 
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_a_model_that_cannot_be_run_is_explained(call):
+    with pytest.raises(MeasurementError, match=r"cannot be run on its first batch: RuntimeError"):
+        call(nn.Linear(3, 1), line()[1], "mse")
+    normed = nn.Sequential(nn.Linear(1, 2), nn.BatchNorm1d(2), nn.Linear(2, 1))
+    with pytest.raises(InputError, match="The first batch has one sample"):
+        call(normed, (torch.ones(1, 1), torch.ones(1, 1)), "mse")
+
+
 def test_too_short_a_range_test_is_refused():
     model, data = line()
     with pytest.raises(InputError, match="at least 10"):

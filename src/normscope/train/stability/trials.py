@@ -13,15 +13,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from normscope.errors import InputError, MeasurementError
+from normscope.errors import InputError, MeasurementError, NormscopeError
 from normscope.results.stability import StabilityTrial
 from normscope.train._objective import (
     LossFunction,
     LossObjective,
+    Objective,
     as_objective,
     kept_mode,
     model_device,
     moved,
+    refuse_single_samples,
 )
 from normscope.train._random import isolated_random
 from normscope.train.divergence import Divergence
@@ -101,7 +103,7 @@ class Recipe:
             kept_generators(self.data),
         ):
             first = moved(next(stream), place)
-            initial, guess = self._first_step(model, objective.value(model, first))
+            initial, guess = self._first_step(model, _first_loss(model, objective, first))
             for k, batch in enumerate(itertools.chain([first], stream)):
                 if k in window:
                     here = moved(batch, place)
@@ -234,6 +236,19 @@ def _trial(
         reason=failure,
         losses=run.losses,
     )
+
+
+def _first_loss(model: nn.Module, objective: Objective, batch: Any) -> Tensor:
+    """The loss of the first batch; a model that cannot be run is told from one that diverges."""
+    refuse_single_samples(model, batch, where="The first batch")
+    try:
+        return objective.value(model, batch)
+    except NormscopeError:
+        raise
+    except Exception as error:
+        raise MeasurementError(
+            f"The model cannot be run on its first batch: {type(error).__name__}: {error}"
+        ) from error
 
 
 def _value(model: nn.Module, objective: Any, batch: Any, seen: list[tuple[Any, Any]]) -> float:
