@@ -66,7 +66,7 @@ class Trouble(Record):
     Attributes:
         name: of the probe or sink.
         status: ``"skipped"`` or ``"failed"``.
-        reason: in words, with the first step at which it happened.
+        reason: in words.
     """
 
     name: str

@@ -331,6 +331,15 @@ def test_a_training_that_diverges_is_recorded_to_its_end():
     assert "not finite in" in log.summary()
 
 
+def test_units_at_nan_are_not_dead():
+    model = network()
+    with torch.no_grad():
+        model[0].weight[0] = torch.nan
+        model[1].bias[1:3] = -100.0  # two of six below zero for every sample
+    dead = trained(model, 1, every=1).result().of("dead_fraction", "2")
+    assert dead.values.tolist() == [2 / 6]
+
+
 class Broken(MonitorProbe):
     watches = ("linear",)
 
@@ -534,7 +543,11 @@ def test_a_compiled_copy_behind_the_monitors_back():
         ({"probes": [3]}, "or a MonitorProbe"),
         ({"sinks": "tensorbord"}, "Did you mean 'tensorboard'"),
         ({"sinks": [3]}, "an object with write"),
+        ({"probes": 3}, "or a MonitorProbe"),
         ({"sinks": "memory:here"}, "takes no target"),
+        ({"sinks": []}, "sinks is empty"),
+        ({"sinks": "jsonl:/dev/null/run.jsonl"}, "cannot write to '/dev/null/run.jsonl'"),
+        ({"optimizers": 3}, "must be torch optimizers"),
     ],
 )
 def test_wrong_arguments_are_refused_and_leave_nothing(options, message):

@@ -298,7 +298,7 @@ def _skipped(optimizer: Optimizer) -> bool:
 def _optimizers(given: Any) -> list[Optimizer] | None:
     if given is None:
         return None
-    several = [given] if isinstance(given, Optimizer) else list(given)
+    several = list(given) if isinstance(given, Sequence) else [given]
     for optimizer in several:
         if not isinstance(optimizer, Optimizer):
             raise InputError(f"optimizers must be torch optimizers. Got {optimizer!r}.")

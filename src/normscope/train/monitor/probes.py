@@ -138,7 +138,7 @@ class ActivationProbe(MonitorProbe):
         count = rows.shape[0] * rows.shape[1]
         moments.merge(count, mean.double().cpu(), spread.double().square().cpu())
         if site.operation in self.rectifiers:
-            alive = (rows.amax((0, 1)) > 0).cpu()
+            alive = ~(rows.amax((0, 1)) <= 0).cpu()  # NaN is not zero
             before = self._alive.get(site.name)
             self._alive[site.name] = alive if before is None else alive | before
 
@@ -227,7 +227,7 @@ PROBES.add("last_layer", LastLayerProbe)
 
 def as_probes(probes: Any) -> dict[str, MonitorProbe]:
     """The probes that a user named, each under its name."""
-    alone = isinstance(probes, str | MonitorProbe)
+    alone = isinstance(probes, str | MonitorProbe) or not isinstance(probes, Iterable)
     several: Sequence[Any] = [probes] if alone else list(probes)
     if not several:
         raise InputError("probes is empty: nothing would be recorded. Leave it out for all.")

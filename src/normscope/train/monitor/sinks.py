@@ -57,8 +57,13 @@ class JsonlSink:
 
     def __init__(self, path: str | os.PathLike[str] = "normscope-monitor.jsonl") -> None:
         self.path = Path(path)
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = self.path.open("a", encoding="utf-8")
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = self.path.open("a", encoding="utf-8")
+        except OSError as error:
+            raise InputError(
+                f"The jsonl sink cannot write to {str(path)!r}: {error}. Choose another file."
+            ) from error
 
     def write(self, reading: Reading) -> None:
         """Add a line."""
@@ -119,6 +124,8 @@ SINKS.add("tensorboard", TensorBoardSink)
 def as_sinks(sinks: Any) -> list[Sink]:
     """The sinks that a user named: ``"jsonl:run.jsonl"``, objects with ``write``, or several."""
     several = sinks if isinstance(sinks, Sequence) and not isinstance(sinks, str) else [sinks]
+    if not several:
+        raise InputError("sinks is empty: every reading would be lost. Leave it out for 'memory'.")
     return [_sink(sink) for sink in several]
 
 
