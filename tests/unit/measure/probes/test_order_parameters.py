@@ -8,6 +8,7 @@ import torch
 from torch import nn
 from torch.autograd.functional import jacobian
 
+from cases import ROSTER
 from normscope import report
 from normscope.errors import InputError
 from normscope.measure.probes.order_parameters import order_parameters
@@ -263,3 +264,13 @@ def test_frame_record_and_chart(tmp_path):
     assert all(r["low"] is None or 0 < r["low"] <= r["value"] for r in rows)
     report.save(drawn, tmp_path / "order.svg")
     assert "sensitivity of the outputs" in (tmp_path / "order.svg").read_text()
+
+
+@pytest.mark.parametrize("case", ROSTER, ids=str)
+def test_every_network_has_numbers_and_a_theory_or_a_reason(case):
+    data = [(case.inputs, case.targets)]
+    profile = order_parameters(case.build(), data, statistics=case.statistics)
+    assert np.isfinite(profile.measured["q"]).all()
+    assert bool(profile.theory) != bool(profile.theory_reason)
+    assert len(profile.to_frame()) == len(profile.coverage.layers) > 0
+    assert profile.summary()
