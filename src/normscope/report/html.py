@@ -42,9 +42,19 @@ class Figure:
     spec: dict[str, Any]
 
 
-def figure(spec: dict[str, Any], identifier: str, form: str = "svg") -> Figure:
-    """The figure of a chart; ``form`` of the still is ``"svg"``, ``"png"`` or ``"none"``."""
+def figure(
+    spec: dict[str, Any], identifier: str, form: str = "svg", *, sentence: str = ""
+) -> Figure:
+    """The figure of a chart.
+
+    Args:
+        spec: of Vega-Lite.
+        identifier: of the element.
+        form: of the still: ``"svg"``, ``"png"`` or ``"none"``.
+        sentence: text that a chart cuts into lines; a page does not need to.
+    """
     title, notes = _heading(spec)
+    notes = [sentence] if sentence.split() == " ".join(notes).split() else notes
     label = ". ".join([title, *notes])
     bare = {k: v for k, v in spec.items() if k not in BESIDES} | {"description": label}
     return Figure(identifier, title, tuple(notes), _still(bare, identifier, form), bare)

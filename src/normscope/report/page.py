@@ -150,7 +150,8 @@ def _figures(anchor: str, name: str, examination: Examination, stills: str) -> l
             spec = draw().to_dict()
         except InputError:  # nothing to draw, such as a matrix that is zero: the table says so
             continue
-        figures.append(figure(spec, f"{anchor}-chart{place}", stills))
+        reason = str(getattr(result, "reason", ""))
+        figures.append(figure(spec, f"{anchor}-chart{place}", stills, sentence=reason))
     return figures
 
 

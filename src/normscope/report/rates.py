@@ -18,12 +18,14 @@ __all__ = ["rates_chart"]
 WIDTH, ROW = 480, 34
 YOURS = "your learning rate"
 SOURCES = {  # quantity at the head of an examination -> name of its line
+    "recommended learning rate": "recommended",
     "local threshold of the learning rate": "threshold",
     "learns no more at": "does-not-learn",
     "diverges at": "diverges",
 }
 RULES = {
     "theory": "2 (1 + momentum) / predicted λ_max, scaled to the loss",
+    "recommended": "trainings of copies, a race of learning rates",
     "threshold": "2 (1 + momentum) / λ_max of the loss",
     "does-not-learn": "trainings of copies, by bisection",
     "diverges": "trainings of copies, by bisection",

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 __all__ = ["Table", "table"]
 
 ROWS = 120  # of a table in a page; the data has them all
+LONG = 50  # characters of a sentence
 SHORT = range(2, 7)  # rows of a table that needs no folding; one row says what the numbers say
 
 
@@ -20,13 +21,13 @@ class Table(NamedTuple):
     """A table as a page shows it.
 
     Attributes:
-        columns: (heading, whether it holds numbers).
+        columns: (heading, kind): ``"num"`` holds numbers, ``"long"`` sentences.
         rows: cells as text.
         total: rows that there are; more than are shown if it was cut.
         short: whether it may stand unfolded.
     """
 
-    columns: list[tuple[str, bool]]
+    columns: list[tuple[str, str]]
     rows: list[list[str]]
     total: int
     short: bool
@@ -41,7 +42,7 @@ def table(frame: pd.DataFrame) -> Table | None:
         return None
     shown = [records[name][:ROWS] for name in names]
     return Table(
-        [(column(str(name)), _numeric(values)) for name, values in zip(names, shown, strict=True)],
+        [(column(str(name)), _kind(values)) for name, values in zip(names, shown, strict=True)],
         [[cell(value) for value in row] for row in zip(*shown, strict=True)],
         len(frame),
         len(frame) in SHORT,
@@ -57,6 +58,8 @@ def _empty(value: Any) -> bool:
     return value is None or value == "" or (isinstance(value, float) and math.isnan(value))
 
 
-def _numeric(values: list[Any]) -> bool:
-    kinds = [value for value in values if not _empty(value)]
-    return all(isinstance(v, int | float) and not isinstance(v, bool) for v in kinds)
+def _kind(values: list[Any]) -> str:
+    known = [value for value in values if not _empty(value)]
+    if all(isinstance(v, int | float) and not isinstance(v, bool) for v in known):
+        return "num"
+    return "long" if any(len(str(value)) > LONG for value in known) else ""

@@ -97,8 +97,17 @@ SECTIONS = {
         "Each point is a short training of a copy. The limits lie between the largest rate that "
         "still works and the smallest that no longer does.",
     ),
-    "what_if": Wording("What changes would do", "What if"),
-    "learning_rate": Wording("Which learning rate", "Learning rate"),
+    "what_if": Wording(
+        "What changes would do",
+        "What if",
+        "Learning rates that changed copies bear. Curvature tells of the start alone: where it and "
+        "the trainings differ, believe the trainings.",
+    ),
+    "advice": Wording(
+        "Which learning rate",
+        "Learning rate",
+        "Each point is a training of a copy; the recommended rate and the bounds stand below.",
+    ),
 }
 
 # What the numbers at the top of a page mean
@@ -106,6 +115,7 @@ HEADLINE = {
     "lambda_max of the loss": "curvature of the loss in its sharpest direction",
     "local threshold of the learning rate": "2 (1 + momentum) / lambda_max: above it gradient "
     "descent overshoots in the sharpest direction",
+    "recommended learning rate": "by short trainings of copies; the interval trains almost as well",
     "diverges at": "learning rate at which trainings of copies leave all bounds",
     "learns no more at": "learning rate from which trainings of copies no longer learn",
     "loss": "on the batches looked at",
@@ -172,9 +182,9 @@ def column(name: str) -> str:
     """The heading of a column."""
     if name in COLUMNS:
         return COLUMNS[name]
-    kappa = re.fullmatch(r"kappa_([\d.]+)_(\w+)", name)
+    kappa = re.fullmatch(r"kappa_([\d.]+)(?:_(\w+))?", name)
     if kappa:
-        return f"κ_{kappa[1]}% of {kappa[2]}"
+        return f"κ_{kappa[1]}%" + (f" of {kappa[2]}" if kappa[2] else "")
     lead = re.fullmatch(r"lambda_max_(\w+)", name)
     return f"λ_max of {lead[1]}" if lead else name.replace("_", " ")
 

@@ -151,7 +151,7 @@ def test_sections_have_titles_for_humans(elements):
 
 def test_every_measurement_and_headline_has_words():
     named = {step.name for step in steps_of("full")} | set(normalized().measurements)
-    assert named <= set(SECTIONS)
+    assert named | {"advice"} <= set(SECTIONS)
     assert {n.quantity for e in (hostile(), normalized()) for n in e.numbers} <= set(HEADLINE)
 
 
@@ -199,6 +199,16 @@ def test_simpler_stills(form, part):
     drawn = figure(hostile()["density"].chart().to_dict(), "a", form)
     assert part in drawn.still
     assert "<svg" not in drawn.still
+
+
+def test_a_sentence_that_a_chart_cuts_is_whole_in_a_page():
+    from normscope.report.html import figure
+
+    spec = hostile()["density"].chart().to_dict()
+    notes = spec["title"]["subtitle"]
+    assert figure(spec, "a", "none").notes == tuple(notes)
+    assert figure(spec, "a", "none", sentence=" ".join(notes)).notes == (" ".join(notes),)
+    assert figure(spec, "a", "none", sentence="another").notes == tuple(notes)
 
 
 def test_save_page(tmp_path):

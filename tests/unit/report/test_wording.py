@@ -58,6 +58,7 @@ def test_prose(text, html):
 
 def test_columns():
     assert column("kappa_50_fisher") == "κ_50% of fisher"
+    assert column("kappa_80") == "κ_80%"
     assert column("lambda_max_inputs") == "λ_max of inputs"
     assert column("mean_abs_mean") == "mean |μ|"
     assert column("some_other") == "some other"
@@ -73,7 +74,7 @@ def test_tables_leave_out_idle_columns_and_cut_long_ones():
         | {"status": "ok", "reason": "", "nothing": math.nan}
     )
     shown = table(frame)
-    assert shown.columns == [("name", False), ("value", True)]
+    assert shown.columns == [("name", ""), ("value", "num")]
     assert len(shown.rows) == ROWS
     assert shown.total == 500
     assert not shown.short
@@ -85,6 +86,10 @@ def test_a_status_that_differs_stays():
     shown = table(frame)
     assert [heading for heading, _ in shown.columns] == ["status", "reason"]
     assert shown.short
+
+
+def test_sentences_get_room():
+    assert table(pd.DataFrame({"reason": ["why " * 20, ""]})).columns == [("reason", "long")]
 
 
 def test_an_index_with_a_name_is_a_column():

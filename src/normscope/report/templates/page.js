@@ -55,7 +55,8 @@
     return JSON.parse(JSON.stringify(spec), (key, value) => Object.hasOwn(change, key) ? change[key](value) : value);
   };
   const config = (ground, room) => {
-    const theme = {...NORMSCOPE_CONFIGS[ground], background: null, padding: 4};
+    const ours = NORMSCOPE_CONFIGS[ground];
+    const theme = {...ours, background: null, padding: 4, axis: {...ours.axis, labelSeparation: 6}};
     if (room > NARROW) return theme;
     return {...theme, legend: {...theme.legend, orient: "bottom", direction: "vertical", labelLimit: room - 60}};
   };
