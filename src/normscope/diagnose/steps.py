@@ -24,7 +24,8 @@ class Measurement:
         name: key among the results.
         question: what it answers, in words.
         preset: the first preset that has it.
-        gradients: its cost, in gradients of the loss of one batch.
+        gradients: its cost, in gradients of the loss of one batch; a function of the subject
+            where that decides.
         run: makes the result, given those made before.
         obstacle: why it cannot be made for this subject, or None.
     """
@@ -32,9 +33,13 @@ class Measurement:
     name: str
     question: str
     preset: str
-    gradients: float
+    gradients: float | Callable[[Subject], float]
     run: Callable[[Subject, Results], Any]
     obstacle: Callable[[Subject], str | None] = lambda _: None
+
+    def cost(self, subject: Subject) -> float:
+        """Gradients that it takes for this subject."""
+        return self.gradients(subject) if callable(self.gradients) else self.gradients
 
 
 STEPS: dict[str, Measurement] = {}  # in the order in which they are made
@@ -53,7 +58,7 @@ def step(
     question: str,
     *,
     preset: str,
-    gradients: float,
+    gradients: float | Callable[[Subject], float],
     obstacle: Callable[[Subject], str | None] = lambda _: None,
 ) -> Callable[[Callable[[Subject, Results], Any]], Callable[[Subject, Results], Any]]:
     """Decorator that adds a function to the registry of measurements."""
