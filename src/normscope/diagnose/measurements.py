@@ -6,7 +6,7 @@ import math
 import time
 from typing import Any
 
-from normscope.diagnose._curvature import TOLERANCE, largest_curvature
+from normscope.diagnose._curvature import largest_curvature
 from normscope.diagnose._trainings import said
 from normscope.diagnose.comparison import compared, plain_risk, predictions
 from normscope.diagnose.learning_rate import suggest_lr
@@ -23,6 +23,8 @@ from normscope.measure.spectral import spectral_density, top_eigenvalues
 
 __all__ = ["sharpness"]
 
+COARSE = 0.1  # of further eigenvalues, of which the size matters
+LOOKED_AT = 2  # batches whose signals are looked at
 MANY_OUTPUTS = 256  # for each the mean gradient takes a backward pass
 
 
@@ -83,14 +85,18 @@ def sharpness(subject: Subject, results: Results) -> Any:
 )
 def _signals(subject: Subject, results: Results) -> Any:
     found = signals(
-        subject.model, subject.batches, subject.loss, seed=subject.seed, quantities=("alignment",)
+        subject.model,
+        subject.batches[:LOOKED_AT],
+        subject.loss,
+        seed=subject.seed,
+        quantities=("alignment",),
     )
     return {"activations": found.activations, "gradients": found.gradients}
 
 
 @step("hessian", "How sharp is the loss itself (Hessian)?", preset="standard", gradients=40)
 def _hessian(subject: Subject, results: Results) -> Any:
-    return top_eigenvalues(hessian(subject.risk()), tol=TOLERANCE, seed=subject.seed)
+    return top_eigenvalues(hessian(subject.risk()), tol=COARSE, seed=subject.seed)
 
 
 @step(
@@ -101,7 +107,7 @@ def _hessian(subject: Subject, results: Results) -> Any:
     obstacle=_needs_few_outputs,
 )
 def _outliers(subject: Subject, results: Results) -> Any:
-    return leading_directions(plain_risk(subject), k=1, tol=TOLERANCE, seed=subject.seed)
+    return leading_directions(plain_risk(subject), k=1, tol=COARSE, seed=subject.seed)
 
 
 @step("conditioning", "How well conditioned is each layer?", preset="standard", gradients=5)
@@ -113,33 +119,31 @@ def _conditioning(subject: Subject, results: Results) -> Any:
     "density",
     "How are all eigenvalues spread?",
     preset="standard",
-    gradients=50,
+    gradients=25,
     obstacle=_needs_outputs,
 )
 def _density(subject: Subject, results: Results) -> Any:
-    return spectral_density(fisher(subject.risk()), num_vectors=2, steps=16, seed=subject.seed)
+    return spectral_density(fisher(subject.risk()), num_vectors=1, steps=12, seed=subject.seed)
 
 
 @step(
     "regularization",
-    "How strongly does batch norm regularize at this batch size?",
+    "How strongly does batch norm regularize? (One layer in the middle, and all together.)",
     preset="standard",
     gradients=40,
     obstacle=_needs_batch_norm,
 )
 def _regularization(subject: Subject, results: Results) -> Any:
     names = list(subject.batch_norms)
-    chosen = sorted({0, len(names) // 2, len(names) - 1})
-    size = subject.samples
-    sizes = sorted({max(size // 8, 2), max(size // 2, 2)})
     return bn_regularization(
         subject.model,
         subject.batches,
         subject.loss,
-        batch_size=sizes,
-        layers=[names[i] for i in chosen],
-        num_batches=16,
-        max_samples=2 * size,
+        batch_size=max(subject.samples // 4, 2),
+        layers=names[len(names) // 2],
+        num_batches=8,
+        max_samples=subject.samples,
+        probes=2,
         seed=subject.seed,
     )
 
