@@ -123,7 +123,7 @@ def _conditioning(subject: Subject, results: Results) -> Any:
     obstacle=_needs_outputs,
 )
 def _density(subject: Subject, results: Results) -> Any:
-    return spectral_density(fisher(subject.risk()), num_vectors=1, steps=12, seed=subject.seed)
+    return spectral_density(fisher(subject.risk()), num_vectors=2, steps=8, seed=subject.seed)
 
 
 @step(
