@@ -3,8 +3,9 @@
 Parts: ``products`` (cost of one product), ``solvers`` (products per eigenvalue, beside ARPACK),
 ``theory`` (predictions, phase diagrams, start-up), ``randmat`` (products of random matrices),
 ``teacher_student`` (Luo's Figure 1a, online SGD), ``monitor`` (what watching a training costs),
-``bjorck`` (ResNet-110 at initialization; needs NORMSCOPE_DATA) and ``peers`` (workloads W1-W7
-beside other packages). Results of the last six are written to benchmarks/results as JSON.
+``bjorck`` (ResNet-110 at initialization; needs NORMSCOPE_DATA), ``peers`` (workloads W1-W7
+beside other packages); and, only if asked for, ``advice`` (recommended learning rates put to the
+test; needs NORMSCOPE_DATA). Results of the last seven are written to benchmarks/results as JSON.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import (
+    advice,
     bjorck_init,
     monitor,
     peers,
@@ -42,14 +44,16 @@ PARTS: dict[str, Any] = {
     "monitor": monitor.main,
     "bjorck": bjorck_init.main,
     "peers": peers.main,
+    "advice": advice.main,
 }
+APART = ("advice",)  # needs real data and half an hour: only if asked for
 
 
 def main(arguments: list[str]) -> None:
     if arguments and arguments[0] not in PARTS:
         print(__doc__)
         sys.exit(0 if arguments[0] in ("-h", "--help") else 2)
-    chosen = arguments[:1] or list(PARTS)
+    chosen = arguments[:1] or [part for part in PARTS if part not in APART]
     about = machine()
     print("  ".join(f"{name}: {value}" for name, value in about.items()))
     for name in chosen:

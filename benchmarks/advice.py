@@ -238,6 +238,8 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     verdicts = {}
     for loss in given.losses:
         part = [row for row in rows if row["loss"] == loss]
+        if not part:
+            continue
         verdicts[loss] = verdict(part)
         print(f"\n### {loss}\n\n{table(part)}\n")
         print("\n".join(f"- {name}: {value}" for name, value in verdicts[loss].items()))
