@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from normscope.diagnose.subject import Subject
+from normscope.errors import MeasurementError
 from normscope.measure import fisher, hessian
 from normscope.measure.spectral import top_eigenvalues
 from normscope.results import Spectrum
@@ -19,6 +20,16 @@ TOLERANCE = 0.05  # of lambda_max: advice does not hang on its second digit
 
 def largest_curvature(subject: Subject) -> Spectrum:
     """lambda_max of the Gauss-Newton matrix; of the Hessian if the loss hides the outputs."""
+    try:
+        return _largest(subject)
+    except MeasurementError as error:
+        # Large signals can leave float32 products too rough to be symmetric.
+        if "symmetric" not in str(error) or subject.is_double:
+            raise
+    return _largest(subject.double())
+
+
+def _largest(subject: Subject) -> Spectrum:
     risk = subject.risk()
     operator = fisher(risk) if risk.has_outputs else hessian(risk)
     return top_eigenvalues(operator, tol=TOLERANCE, seed=subject.seed)

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
 from normscope.data import DataSet, load_data
 from normscope.errors import InputError
@@ -77,6 +78,23 @@ class Subject:
         with function.open(), torch.no_grad():
             outputs = function(function.values, function.prepared(risk.batches[0]))
         return sum(leaf.numel() for leaf in float_leaves(outputs)) // self.samples
+
+    @property
+    def is_double(self) -> bool:
+        """Whether it is computed in float64 already."""
+        return all(
+            p.dtype == torch.float64 for p in self.model.parameters() if p.is_floating_point()
+        )
+
+    def double(self) -> Subject:
+        """The same in float64: a copy of the model, and of the batches."""
+
+        def wide(leaf: Any) -> Any:
+            real = isinstance(leaf, Tensor) and leaf.is_floating_point()
+            return leaf.double() if real else leaf
+
+        batches = [pytree.tree_map(wide, batch) for batch in self.batches]
+        return replace(self, model=copy.deepcopy(self.model).double(), batches=batches)
 
     def smaller(self) -> Subject:
         """The same with half the samples in every batch, and half the memory for curvature."""
