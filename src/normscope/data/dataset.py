@@ -12,7 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from normscope.data.order import batch_order, checked_count
+from normscope.checks import checked_count
+from normscope.data.order import batch_order
 from normscope.errors import InputError
 from normscope.seeds import child_seed, numpy_generator
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import operator
-
 import numpy as np
 import torch
 from torch import Tensor
 
+from normscope.checks import checked_count
 from normscope.errors import InputError
 from normscope.seeds import checked_seed, numpy_generator
 
-__all__ = ["batch_order", "checked_count"]
+__all__ = ["batch_order"]
 
 
 def batch_order(
@@ -42,14 +41,3 @@ def batch_order(
             "drop_last=True. Use a smaller batch, or drop_last=False."
         )
     return tuple(batches)
-
-
-def checked_count(value: int, name: str) -> int:
-    """``value`` as a whole number of at least 1, otherwise an error that names the argument."""
-    try:
-        count = operator.index(value)
-    except TypeError:
-        count = 0
-    if isinstance(value, bool) or count < 1:
-        raise InputError(f"{name} must be a whole number from 1. Got {value!r} instead.")
-    return count

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from normscope.data.order import checked_count
+from normscope.checks import checked_count
 from normscope.diagnose._curvature import descent, largest_curvature
 from normscope.diagnose._race import EQUAL, Choice, choose, climb, score
 from normscope.diagnose._trainings import Trainings, checked_seconds, said

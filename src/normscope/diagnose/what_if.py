@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from normscope.data.order import checked_count
+from normscope.checks import checked_count
 from normscope.diagnose._curvature import descent, largest_curvature
 from normscope.diagnose._trainings import Trainings, checked_seconds, said
 from normscope.diagnose.subject import Subject, as_subject

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import gammaln
 
+from normscope.checks import checked_numbers
 from normscope.errors import InputError
 from normscope.refs import LUO2019, NORMSCOPE, equation
 
@@ -31,8 +32,8 @@ HALF_STEP = ((1, -1 / 8), (3, 1 / 192), (5, -1 / 640), (7, 17 / 14336), (9, -31 
 
 def checked_batch_size(batch_size: ArrayLike, *, above: float = 1, what: str = "") -> Number:
     """Batch sizes as floats; those too small for the moment are an error that says so."""
-    sizes = np.asarray(batch_size, dtype=np.float64)
-    if not np.all(np.isfinite(sizes)) or np.any(sizes <= above):
+    sizes = checked_numbers(batch_size, "batch_size")
+    if np.any(sizes <= above):
         reason = what or "one sample has no deviation"
         raise InputError(
             f"The batch size must be above {above:g}: {reason}. Got {batch_size!r}. Use larger "
@@ -43,13 +44,13 @@ def checked_batch_size(batch_size: ArrayLike, *, above: float = 1, what: str = "
 
 def checked_law(std: ArrayLike = 1.0, excess_kurtosis: ArrayLike = 0.0) -> tuple[Number, Number]:
     """Deviation and excess kurtosis that some law has."""
-    sigma, rho = np.asarray(std, float)[()], np.asarray(excess_kurtosis, float)[()]
-    if not np.all(np.isfinite(sigma)) or np.any(sigma < 0):
-        raise InputError(f"A standard deviation is finite and not negative. Got {std!r}.")
-    if not np.all(np.isfinite(rho)) or np.any(rho < -2 - 1e-9):
+    sigma = checked_numbers(std, "std")[()]
+    rho = checked_numbers(excess_kurtosis, "excess_kurtosis")[()]
+    if np.any(sigma < 0):
+        raise InputError(f"A standard deviation is not negative. Got {std!r}.")
+    if np.any(rho < -2 - 1e-9):
         raise InputError(
-            f"The excess kurtosis E[n^4] - 3 of any law is finite and at least -2. Got "
-            f"{excess_kurtosis!r}."
+            f"The excess kurtosis E[n^4] - 3 of any law is at least -2. Got {excess_kurtosis!r}."
         )
     return sigma, rho
 
@@ -120,7 +121,9 @@ def mean_deviation_covariance(
     Differs from the paper: it sets the covariance to zero.
     """
     sigma, _ = checked_law(std)
-    return sigma**2 * np.asarray(skewness, float)[()] / (2 * checked_batch_size(batch_size))
+    return (
+        sigma**2 * checked_numbers(skewness, "skewness")[()] / (2 * checked_batch_size(batch_size))
+    )
 
 
 def _freedom(batch_size: ArrayLike, *, centered: bool, needed: int, what: str) -> Number:
@@ -219,7 +222,7 @@ def effective_batch_size(mean_variance: ArrayLike, *, std: ArrayLike = 1.0) -> N
     Symbols: Var(mu_B) ``mean_variance``, measured over batches; sigma_P ``std``.
     Holds for: any law with a variance; a definition.
     """
-    variance: NDArray[np.float64] = np.asarray(mean_variance, dtype=np.float64)
+    variance = checked_numbers(mean_variance, "mean_variance")
     sigma, _ = checked_law(std)
     if np.any(variance < 0):
         raise InputError(f"A variance is not negative. Got {mean_variance!r}.")

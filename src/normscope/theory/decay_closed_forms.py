@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit
 
+from normscope.checks import checked_number, checked_numbers
 from normscope.errors import InputError
 from normscope.refs import LUO2019, NORMSCOPE, equation
 from normscope.registry import near_match
@@ -48,11 +49,17 @@ def _scale(loss_scale: str) -> float:
 
 
 def _checked_decay(zeta: float) -> float:
-    if not (np.isfinite(zeta) and zeta >= 0):
-        raise InputError(
-            f"zeta must be finite and at least 0: a negative one rewards growth. Got {zeta!r}."
-        )
-    return float(zeta)
+    value = checked_number(zeta, "zeta")
+    if value < 0:
+        raise InputError(f"zeta must be at least 0: a negative one rewards growth. Got {zeta!r}.")
+    return value
+
+
+def _checked_correlation(correlation: float) -> float:
+    value = checked_number(correlation, "correlation")
+    if abs(value) > 1:
+        raise InputError(f"A correlation lies between -1 and 1. Got {correlation!r}.")
+    return value
 
 
 @equation(LUO2019, "App. C.2, hard ReLU")
@@ -139,7 +146,8 @@ def linear_gap_in_batch(
     Differs from the paper: gamma^2 there; the two agree at gamma = r = 1.
     """
     lost = -np.expm1(log_deviation_mean(batch_size, centered=centered))
-    return _scale(loss_scale) * gamma * correlation * lost
+    slope = checked_number(gamma, "gamma") * _checked_correlation(correlation)
+    return _scale(loss_scale) * slope * lost
 
 
 @equation(NORMSCOPE, LINEAR)
@@ -161,8 +169,8 @@ def linear_gap_independent(
     """
     first = np.expm1(log_inverse_deviation_mean(batch_size, centered=centered))
     second = _noise_square(batch_size, centered=centered) - 1
-    gap = -gamma * correlation * first + 0.5 * gamma**2 * second
-    return _scale(loss_scale) * gap
+    scale, r = checked_number(gamma, "gamma"), _checked_correlation(correlation)
+    return _scale(loss_scale) * (0.5 * scale**2 * second - scale * r * first)
 
 
 def _noise_square(batch_size: ArrayLike, *, centered: bool) -> Number:
@@ -182,7 +190,9 @@ def linear_scale_in_batch(
     Symbols: r ``correlation``; sigma_B of M ``batch_size`` Gaussian values.
     Holds for: exact. Tends to r (1 - 3/(4M)), or r (1 - 1/(4M)) if not ``centered``.
     """
-    return correlation * gaussian_deviation_mean(batch_size, centered=centered)
+    return _checked_correlation(correlation) * gaussian_deviation_mean(
+        batch_size, centered=centered
+    )
 
 
 @equation(NORMSCOPE, LINEAR)
@@ -197,7 +207,9 @@ def linear_scale_independent(
     Holds for: exact. Tends to r (1 - 5/(4M)) if not ``centered``.
     """
     inverse = gaussian_inverse_deviation_mean(batch_size, centered=centered)
-    return correlation * inverse / _noise_square(batch_size, centered=centered)
+    return (
+        _checked_correlation(correlation) * inverse / _noise_square(batch_size, centered=centered)
+    )
 
 
 @equation(NORMSCOPE, LINEAR)
@@ -209,7 +221,7 @@ def linear_scale_decayed(zeta: float, *, correlation: float = 1.0) -> float:
     Symbols: zeta, half scale; r ``correlation``.
     Holds for: population norm, Gaussian h, teacher of variance 1; exact.
     """
-    return correlation / (1 + 2 * _checked_decay(zeta))
+    return _checked_correlation(correlation) / (1 + 2 * _checked_decay(zeta))
 
 
 @equation(LUO2019, "Eq. (3), softplus unit")
@@ -223,6 +235,7 @@ def softplus_decay(gamma: float, beta: float, batch_size: float) -> float:
     Holds for: as Eq. (3), see ``gamma_decay_strength``.
     Differs from the paper: softplus is A', not A.
     """
+    gamma, beta = checked_number(gamma, "gamma"), checked_number(beta, "beta")
     n, w = _gaussian_nodes()
     return gamma_decay_strength(
         expit(gamma * n + beta), n, batch_size, excess_kurtosis=0.0, weights=w
@@ -253,10 +266,12 @@ def softplus_gap(
     if normalized is None:
         nodes, w = _gaussian_nodes()
     else:
-        nodes = np.asarray(normalized, float)
-        w = np.ones(nodes.shape) if weights is None else np.asarray(weights, float)
-    h = gamma * nodes + beta
-    slope = np.logaddexp(0, h) - np.logaddexp(0, target_scale * nodes + target_shift)
+        nodes = checked_numbers(normalized, "normalized")
+        w = np.ones(nodes.shape) if weights is None else checked_numbers(weights, "weights")
+    h = checked_number(gamma, "gamma") * nodes + checked_number(beta, "beta")
+    scale = checked_number(target_scale, "target_scale")
+    target = scale * nodes + checked_number(target_shift, "target_shift")
+    slope = np.logaddexp(0, h) - np.logaddexp(0, target)
     return loss_gap(slope, expit(h), nodes, gamma, batch_size, in_batch=in_batch, weights=w)
 
 
@@ -281,7 +296,8 @@ def population_to_weight_norm(
     Differs from the paper: it prints gamma/a, right only if a is the standard deviation.
     """
     for name, value in (("weight_norm", weight_norm), ("input_variance", input_variance)):
-        if not (np.isfinite(value) and value > 0):
-            raise InputError(f"{name} must be finite and above 0. Got {value!r}.")
-    v = gamma / np.sqrt(input_variance)
-    return float(v), float(beta - v * population_mean / weight_norm)
+        if checked_number(value, name) <= 0:
+            raise InputError(f"{name} must be above 0. Got {value!r}.")
+    v = checked_number(gamma, "gamma") / np.sqrt(input_variance)
+    shift = v * checked_number(population_mean, "population_mean") / weight_norm
+    return float(v), float(checked_number(beta, "beta") - shift)

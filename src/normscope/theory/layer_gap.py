@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from normscope.checks import checked_number, checked_numbers
 from normscope.errors import InputError
 from normscope.refs import LUO2019, NORMSCOPE, equation
 from normscope.theory.batch_statistics import checked_batch_size, checked_law
@@ -116,7 +117,9 @@ def first_order_gap(
     skew = _skewness(n, w, skewness)
     own = -(n**3) / 2 if in_batch else n / 2
     shift = 3 * (rho + 2) / 8 * n + own + skew / 2
-    return float(gamma * (w @ (g * shift)) / checked_batch_size(batch_size))
+    return float(
+        checked_number(gamma, "gamma") * (w @ (g * shift)) / checked_batch_size(batch_size)
+    )
 
 
 @equation(NORMSCOPE, COMPLETE)
@@ -145,7 +148,11 @@ def second_order_gap(
     rho = _kurtosis(n, w, excess_kurtosis)
     skew = _skewness(n, w, skewness)
     spread = (rho + 2) / 4 * n**2 + skew * n + 1
-    return float(gamma**2 * (w @ (c * spread)) / (2 * checked_batch_size(batch_size)))
+    return float(
+        checked_number(gamma, "gamma") ** 2
+        * (w @ (c * spread))
+        / (2 * checked_batch_size(batch_size))
+    )
 
 
 @equation(NORMSCOPE, COMPLETE)
@@ -180,18 +187,24 @@ def loss_gap(
 
 
 def _weighted(values: ArrayLike, weights: ArrayLike | None) -> tuple[Array, Array]:
-    array = np.asarray(values, float).ravel()
-    if not array.size or not np.all(np.isfinite(array)):
-        raise InputError("Slopes and curvatures must be finite numbers, one per sample.")
+    array = checked_numbers(values, "slopes and curvatures").ravel()
+    if not array.size:
+        raise InputError("There are no samples: give slopes or curvatures of at least one.")
     if weights is None:
         return array, np.full(array.size, 1 / array.size)
-    return array, _like(weights, array) / np.sum(weights)
+    given = _like(weights, array, "weights")
+    if np.any(given < 0) or not given.sum() > 0:
+        raise InputError("Weights of quadrature nodes are not negative, and not all of them are 0.")
+    return array, given / given.sum()
 
 
-def _like(values: ArrayLike, other: Array) -> Array:
-    array = np.broadcast_to(np.asarray(values, float).ravel(), other.shape)
-    if not np.all(np.isfinite(array)):
-        raise InputError("The samples hold NaN or infinity. Remove or repair them.")
+def _like(values: ArrayLike, other: Array, name: str = "normalized") -> Array:
+    array = checked_numbers(values, name).ravel()
+    if array.shape != other.shape:
+        raise InputError(
+            f"{name} must hold one number per sample, {other.size} of them as slopes and "
+            f"curvatures do. Got {array.size}."
+        )
     return array
 
 
@@ -201,4 +214,4 @@ def _kurtosis(n: Array, w: Array, given: float | None) -> float:
 
 
 def _skewness(n: Array, w: Array, given: float | None) -> float:
-    return float(w @ n**3) if given is None else given
+    return float(w @ n**3) if given is None else checked_number(given, "skewness")

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from normscope.checks import checked_numbers
 from normscope.errors import InputError
 from normscope.refs import LUO2019, NORMSCOPE, equation
 from normscope.theory.batch_statistics import (
@@ -138,7 +139,7 @@ def deep_first_order(
     rho, skew = np.mean(n**4, axis=0) - 3, np.mean(n**3, axis=0)
     own = -(n**3) / 2 if in_batch else n / 2
     shift = 3 * (rho + 2) / 8 * n + own + skew / 2
-    return float(np.sum(np.mean(g * shift, axis=0) * np.asarray(gamma, float)) / m)
+    return float(np.mean(g * shift, axis=0) @ _per_neuron(gamma, n.shape[1]) / m)
 
 
 @equation(NORMSCOPE, "docs/design/0004, The complete gap of a layer")
@@ -158,16 +159,15 @@ def deep_second_order(
     Differs from the paper: only i = k and no skewness there; all neurons see the same batch, so
     that the other terms are of the same order.
     """
-    n = np.asarray(normalized, float)
-    h = np.asarray(hessian, float)
+    n, h = checked_numbers(normalized, "normalized"), checked_numbers(hessian, "hessian")
     if n.ndim != 2 or h.shape != (*n.shape, n.shape[1]):
         raise InputError(
             f"normalized is (samples, neurons) and hessian (samples, neurons, neurons). Got shapes "
             f"{n.shape} and {h.shape}."
         )
     m = checked_batch_size(batch_size)
-    gamma = np.broadcast_to(np.asarray(gamma, float), n.shape[1:])
-    scaled = h * np.outer(gamma, gamma)
+    scales = _per_neuron(gamma, n.shape[1])
+    scaled = h * np.outer(scales, scales)
     squares = n**2
     count = len(n)
     plain = n.T @ n / count
@@ -197,10 +197,12 @@ def measured_decay(
     is the case v_mu = 1/M, v_sigma = (rho+2)/(4M).
     Differs from the paper: correlated positions enter through v_mu and v_sigma.
     """
-    v_mu, v_sigma = np.asarray(mean_variance, float), np.asarray(deviation_variance, float)
+    v_mu = checked_numbers(mean_variance, "mean_variance")
+    v_sigma = checked_numbers(deviation_variance, "deviation_variance")
     if np.any(v_mu < 0) or np.any(v_sigma < 0):
         raise InputError("Variances of batch statistics are not negative.")
-    by_scale, by_shift = np.asarray(scale_curvature, float), np.asarray(shift_curvature, float)
+    by_scale = checked_numbers(scale_curvature, "scale_curvature")
+    by_shift = checked_numbers(shift_curvature, "shift_curvature")
     return 0.5 * (v_sigma * by_scale + v_mu * by_shift)
 
 
@@ -247,6 +249,11 @@ def correlated_first_order(
     """
     a, b = _samples(deviation_slopes, mean_slopes)
     m, q = _samples(sample_means, sample_squares)
+    if m.shape != a.shape:
+        raise InputError(
+            f"Slopes and moments are of the same samples and channels. Got shapes {a.shape} and "
+            f"{m.shape}."
+        )
     m, q = m - m.mean(axis=0), q - q.mean(axis=0)
     spread = float(centered) * np.mean(m**2, axis=0) / 2 + 3 * np.mean(q**2, axis=0) / 8
     mixed = np.mean(m * q, axis=0) / 2
@@ -269,7 +276,7 @@ def correlated_second_order(
     Holds for: any number of positions; neglects O(M^-2). With one position it is
     ``deep_second_order``.
     """
-    t, sigma = np.asarray(curvature, float), np.asarray(covariance, float)
+    t, sigma = checked_numbers(curvature, "curvature"), checked_numbers(covariance, "covariance")
     if t.shape != sigma.shape or t.ndim != 2:
         raise InputError(
             f"Curvature and covariance are square and alike. Got shapes {t.shape}, {sigma.shape}."
@@ -278,12 +285,17 @@ def correlated_second_order(
 
 
 def _samples(first: ArrayLike, second: ArrayLike) -> tuple[Array, Array]:
-    a, b = np.asarray(first, float), np.asarray(second, float)
-    if a.ndim != 2 or a.shape != b.shape:
+    a, b = checked_numbers(first, "samples"), checked_numbers(second, "samples")
+    if a.ndim != 2 or a.shape != b.shape or not a.size:
         raise InputError(
-            f"Both arrays are (samples, neurons), of one shape. Got {a.shape} and {b.shape}."
+            f"Both arrays are (samples, neurons), of one shape and not empty. Got {a.shape} and "
+            f"{b.shape}."
         )
-    for values in (a, b):
-        if not np.all(np.isfinite(values)):
-            raise InputError("The samples hold NaN or infinity. Remove or repair them.")
     return a, b
+
+
+def _per_neuron(gamma: ArrayLike, neurons: int) -> Array:
+    values = checked_numbers(gamma, "gamma")
+    if values.shape not in ((), (neurons,)):
+        raise InputError(f"gamma is one number, or one per neuron: {neurons}. Got {values.shape}.")
+    return np.broadcast_to(values, (neurons,))

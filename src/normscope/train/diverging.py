@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from normscope.data.order import checked_count
+from normscope.checks import checked_count
 from normscope.measure.probes.landscape import landscape
 from normscope.results.landscape import Landscape
 from normscope.seeds import checked_seed

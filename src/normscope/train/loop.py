@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from normscope.checks import checked_count
 from normscope.data.dataset import Augment
-from normscope.data.order import checked_count
 from normscope.errors import InputError
 from normscope.seeds import checked_seed
 from normscope.train._feed import FeedOptions, as_feed

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from normscope.data.order import checked_count
+from normscope.checks import checked_count
 from normscope.errors import InputError
 from normscope.results.stability import LRRange
 from normscope.seeds import checked_seed

@@ -145,6 +145,7 @@ BAD = [
     (lambda: refresh_population(net(), population(), chunk_size=0), "chunk_size"),
     (lambda: refresh_population(Shared(), population()), "used twice"),
     (lambda: refresh_population(Shared(), population(), chunk_size=10), "used twice"),
+    (lambda: PopulationRefresher(net(), [population()], num_samples=None), "Got a list"),
     (lambda: PopulationRefresher(net(), population(), num_samples=51), "only 50 samples"),
     (lambda: PopulationRefresher(net(), population(), num_samples=5, every=0), "every"),
 ]  # fmt: skip

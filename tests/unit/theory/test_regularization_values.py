@@ -85,7 +85,7 @@ BAD = {
         lambda: reg.deep_second_order(np.ones((3, 2)), np.ones((3, 2)), np.ones(2), 8),
         "neurons, neurons",
     ),
-    "non-finite": (lambda: reg.deep_decay([[np.nan]], [[1.0]], 8), "NaN"),
+    "non-finite": (lambda: reg.deep_decay([[np.nan]], [[1.0]], 8), "finite. Got nan"),
     "non-finite slope": (lambda: reg.first_order_gap([np.inf], [1.0], 1.0, 8), "finite"),
     "common": (lambda: reg.correlated_mean_variance(8, positions=4, common=1.5), "common=1.5"),
     "variance": (lambda: reg.effective_batch_size(-1.0), "not negative"),

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from normscope.data.order import checked_count
+from normscope.checks import checked_count
 from normscope.measure._batches import Batch, float_leaves
 from normscope.measure._session import original_module
 from normscope.measure.probes._order_theory import OrderTheory, order_theory

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from normscope.checks import checked_count
 from normscope.data import Batches, DataSet, load_data
-from normscope.data.order import checked_count
 from normscope.errors import InputError
 from normscope.measure._batches import Batch, materialized
 from normscope.measure._session import random_state

@@ -6,13 +6,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from normscope.checks import checked_count
 from normscope.errors import InputError
 from normscope.measure.operators.base import LinearOperator
 from normscope.measure.progress import progress
 from normscope.measure.spectral.products import (
     Floats,
     Products,
-    checked_count,
     checked_operator,
     numbers,
     random_source,
@@ -75,7 +75,7 @@ def spectral_density(
     """
     checked_operator(op, "spectral_density", symmetric=True)
     checked_count(num_vectors, "num_vectors", least=2)
-    checked_count(steps, "steps", least=1)
+    checked_count(steps, "steps")
     side, name = smaller_side(op)
     with progress("spectral density") as tick:
         products = Products(side, tick)

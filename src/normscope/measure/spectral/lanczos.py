@@ -7,13 +7,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from normscope.checks import checked_count
 from normscope.errors import ConvergenceError, InputError
 from normscope.measure.operators.base import LinearOperator
 from normscope.measure.progress import progress
 from normscope.measure.spectral.answer import Answer, has_kernel, zero_spectrum
 from normscope.measure.spectral.products import (
     Products,
-    checked_count,
     checked_operator,
     random_source,
     smaller_side,
@@ -116,8 +116,8 @@ def top_eigenvalues(
 
 def _checked(op: Any, k: int, which: str, max_matvecs: int) -> Which:
     checked_operator(op, "top_eigenvalues", symmetric=True)
-    checked_count(k, "k", least=1)
-    checked_count(max_matvecs, "max_matvecs", least=1)
+    checked_count(k, "k")
+    checked_count(max_matvecs, "max_matvecs")
     if k > op.shape[0]:
         raise InputError(
             f"k = {k} eigenvalues were asked of a {op.shape[0]} x {op.shape[0]} operator, which "

@@ -16,7 +16,6 @@ from normscope.seeds import child_seed
 
 __all__ = [
     "Products",
-    "checked_count",
     "checked_operator",
     "numbers",
     "random_source",
@@ -113,11 +112,3 @@ def checked_operator(operator: Any, what: str, *, symmetric: bool) -> LinearOper
             "values) or (A + A^T) / 2."
         )
     return operator
-
-
-def checked_count(value: Any, name: str, *, least: int) -> int:
-    """``value`` as an int of at least ``least``, otherwise an error naming the argument."""
-    is_count = hasattr(value, "__index__") and not isinstance(value, bool)
-    if not is_count or int(value) < least:
-        raise InputError(f"{name} must be an integer of at least {least}. Got {value!r} instead.")
-    return int(value)

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from normscope.checks import checked_count
 from normscope.measure.operators.base import LinearOperator
 from normscope.measure.progress import progress
 from normscope.measure.spectral.products import (
     Floats,
     Products,
-    checked_count,
     random_source,
     smaller_side,
 )

@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from normscope.checks import checked_count
 from normscope.errors import InputError
-from normscope.nn.norm.channel import PARTS, ChannelNorm, checked_count
+from normscope.nn.norm.channel import PARTS, ChannelNorm
 
 __all__ = ["BatchNorm"]
 
@@ -81,7 +82,7 @@ class BatchNorm(ChannelNorm):
             dtype=dtype,
         )
         self.momentum = _checked_momentum(momentum)
-        self.every = None if every is None else checked_count("every", every)
+        self.every = None if every is None else checked_count(every, "every")
         self.track_running_stats = track_running_stats
         if not track_running_stats and self.every != 1:
             raise InputError(

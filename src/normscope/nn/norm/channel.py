@@ -13,6 +13,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from normscope.checks import checked_count
 from normscope.errors import InputError
 from normscope.registry import near_match
 from normscope.spec.norms import PARTS
@@ -61,7 +62,7 @@ class ChannelNorm(nn.Module):
         dtype: torch.dtype | None,
     ) -> None:
         super().__init__()
-        self.num_features = checked_count("num_features", num_features)
+        self.num_features = checked_count(num_features, "num_features")
         self.parts = checked_parts(parts)
         if deviation not in DEVIATIONS:
             known = near_match(str(deviation), [*DEVIATIONS])
@@ -164,13 +165,6 @@ def checked_parts(parts: Sequence[str]) -> tuple[str, ...]:
         if part not in PARTS:
             raise InputError(f"Unknown norm part {part!r}. {near_match(str(part), [*PARTS])}")
     return tuple(part for part in PARTS if part in named)
-
-
-def checked_count(name: str, value: int) -> int:
-    """A positive integer."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise InputError(f"{name} must be a positive integer. Got {value!r}.")
-    return value
 
 
 def checked_eps(eps: float) -> float:

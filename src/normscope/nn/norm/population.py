@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from normscope.checks import checked_count
 from normscope.errors import InputError
-from normscope.nn.norm.channel import PARTS, ChannelNorm, checked_count
+from normscope.nn.norm.channel import PARTS, ChannelNorm
 from normscope.registry import near_match
 from normscope.seeds import child_seed
 
@@ -152,7 +153,7 @@ class PopulationRefresher:
         seed: int = 0,
     ) -> None:
         self.model = model
-        self.every = checked_count("every", every)
+        self.every = checked_count(every, "every")
         self.chunk_size = chunk_size
         self.steps = 0
         self.population = _drawn(inputs, num_samples, seed)
@@ -328,7 +329,7 @@ def _check_population(layers: list[PopulationNorm], inputs: Tensor, chunk_size: 
             "thousand training inputs."
         )
     if chunk_size is not None:
-        checked_count("chunk_size", chunk_size)
+        checked_count(chunk_size, "chunk_size")
         if any(layer.stat_grad == "through" for layer in layers):
             raise InputError(
                 f"stat_grad='through' keeps the graph of the whole population, so that it cannot "
@@ -338,9 +339,14 @@ def _check_population(layers: list[PopulationNorm], inputs: Tensor, chunk_size: 
 
 
 def _drawn(inputs: Tensor, num_samples: int | None, seed: int) -> Tensor:
+    if not isinstance(inputs, Tensor):
+        raise InputError(
+            f"The population is a tensor of inputs, first axis samples. Got a "
+            f"{type(inputs).__name__}; of a DataSet pass its images."
+        )
     if num_samples is None or num_samples == len(inputs):
         return inputs
-    if checked_count("num_samples", num_samples) > len(inputs):
+    if checked_count(num_samples, "num_samples") > len(inputs):
         raise InputError(
             f"num_samples = {num_samples}, but there are only {len(inputs)} samples to draw from. "
             "Pass num_samples=None to use them all."

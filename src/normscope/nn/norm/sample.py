@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from normscope.checks import checked_count
 from normscope.errors import InputError
 from normscope.nn.norm.channel import (
     PARTS,
-    checked_count,
     checked_eps,
     checked_gamma,
     checked_parts,
@@ -109,8 +109,8 @@ class GroupNorm(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        self.num_groups = checked_count("num_groups", num_groups)
-        self.num_channels = checked_count("num_channels", num_channels)
+        self.num_groups = checked_count(num_groups, "num_groups")
+        self.num_channels = checked_count(num_channels, "num_channels")
         if num_channels % num_groups:
             raise InputError(
                 f"{num_channels} channels cannot be split into {num_groups} equal groups. Choose a "
@@ -211,7 +211,7 @@ def _shape(normalized_shape: int | Sequence[int]) -> tuple[int, ...]:
     sizes = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
     if not sizes:
         raise InputError("normalized_shape needs at least one axis. Got an empty shape.")
-    return tuple(checked_count("normalized_shape", size) for size in sizes)
+    return tuple(checked_count(size, "normalized_shape") for size in sizes)
 
 
 def _register_affine(

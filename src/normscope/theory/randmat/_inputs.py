@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
+from normscope.checks import checked_count, checked_numbers
 from normscope.errors import InputError
 
 Array = NDArray[np.float64]
@@ -15,20 +15,9 @@ Variances = float | Sequence[float] | Array
 LARGEST_LOG = 700.0  # exp of it is still a float64
 
 
-def checked_count(value: int, name: str, *, least: int = 1, why: str = "") -> int:
-    """``value`` as a whole number of at least ``least``, otherwise an error with the reason."""
-    try:
-        count = least - 1 if isinstance(value, bool) else operator.index(value)
-    except TypeError:
-        count = least - 1
-    if count < least:
-        raise InputError(f"{name} must be a whole number from {least}{why}. Got {value!r}.")
-    return count
-
-
 def checked_factors(num_factors: int) -> int:
     """M, the number of matrices in the product."""
-    return checked_count(num_factors, "num_factors", why=": the matrices of the product")
+    return checked_count(num_factors, "num_factors", why="the matrices of the product")
 
 
 def checked_variances(variances: Variances, num_factors: int) -> Array:
@@ -58,23 +47,8 @@ def log_scale(variances: Variances, num_factors: int) -> float:
     return scale
 
 
-def checked_numbers(values: ArrayLike, name: str) -> Array:
-    """``values`` as finite float64 numbers."""
-    try:
-        array = np.asarray(values)
-        made = array.astype(np.float64) if array.dtype.kind in "biuf" else None
-    except (TypeError, ValueError):
-        made = None
-    if made is None:
-        raise InputError(f"{name} must be real numbers. Got {values!r}.")
-    if not np.isfinite(made).all():
-        bad = made[~np.isfinite(made)].ravel()[0]
-        raise InputError(f"{name} must be finite. Got {float(bad)} among {made.size} values.")
-    return made
-
-
 def checked_size(size: int) -> int:
     """N, rows and columns of a factor."""
     return checked_count(
-        size, "size", least=2, why=": a product of numbers has one singular value only"
+        size, "size", least=2, why="a product of numbers has one singular value only"
     )

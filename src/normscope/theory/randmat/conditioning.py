@@ -13,15 +13,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import linalg
 
+from normscope.checks import checked_count, checked_numbers
 from normscope.errors import InputError
 from normscope.results.randmat import DepthConditioning
 from normscope.seeds import checked_seed
 from normscope.theory.randmat._inputs import (
     Array,
     Variances,
-    checked_count,
     checked_factors,
-    checked_numbers,
     checked_size,
     checked_variances,
 )

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import binom
 
+from normscope.checks import checked_count, checked_numbers
 from normscope.errors import InputError
 from normscope.refs import BJORCK2018, NORMSCOPE, equation
 from normscope.seeds import numpy_generator
@@ -22,9 +23,7 @@ from normscope.theory.randmat._angles import (
 from normscope.theory.randmat._inputs import (
     Array,
     Variances,
-    checked_count,
     checked_factors,
-    checked_numbers,
     log_scale,
 )
 

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
+from normscope.checks import checked_count, checked_numbers
 from normscope.errors import InputError
 from normscope.refs import BJORCK2018, equation
 from normscope.results.randmat import LinearReduction
-from normscope.theory.randmat._inputs import Array, checked_count, checked_numbers
+from normscope.theory.randmat._inputs import Array
 
 __all__ = ["linear_gradient", "linear_loss", "linear_reduction"]
 
@@ -106,7 +107,7 @@ def _above(layers: list[Array], index: int) -> Array:
 
 
 def _checked_layer(layer: int, layers: list[Array]) -> int:
-    index = checked_count(layer, "layer", why=": the first weight matrix")
+    index = checked_count(layer, "layer", why="the first weight matrix")
     if index > len(layers):
         raise InputError(f"layer counts from 1 to the {len(layers)} weight matrices. Got {layer}.")
     return index

@@ -7,13 +7,13 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike
 
+from normscope.checks import checked_numbers
 from normscope.refs import NORMSCOPE, equation
 from normscope.theory.randmat._angles import inside_support, safe_log
 from normscope.theory.randmat._inputs import (
     Array,
     Variances,
     checked_factors,
-    checked_numbers,
     log_scale,
 )
 from normscope.theory.randmat.law import (

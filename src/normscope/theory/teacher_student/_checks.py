@@ -2,34 +2,18 @@
 
 from __future__ import annotations
 
-import math
-from typing import Any
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from normscope.checks import checked_numbers
 from normscope.errors import InputError
 
 Array = NDArray[np.float64]
 
 
-def numbers(name: str, values: ArrayLike) -> Array:
-    """``values`` as a float array, finite."""
-    try:
-        found = np.asarray(values, dtype=float)
-    except (TypeError, ValueError):
-        raise InputError(f"{name} must be a number or an array. Got {values!r}.") from None
-    if not np.all(np.isfinite(found)):
-        raise InputError(
-            f"{name} must be finite. Got {values!r}. A NaN or an infinity would pass through "
-            "every formula unseen."
-        )
-    return found
-
-
 def above_zero(name: str, values: ArrayLike, *, why: str) -> Array:
     """Finite and positive; ``why`` says what a value of zero or below would mean."""
-    found = numbers(name, values)
+    found = checked_numbers(values, name)
     if np.any(found <= 0):
         raise InputError(f"{name} must be above 0, {why}. Got {values!r}.")
     return found
@@ -37,7 +21,7 @@ def above_zero(name: str, values: ArrayLike, *, why: str) -> Array:
 
 def at_least_zero(name: str, values: ArrayLike, *, why: str) -> Array:
     """Finite and not negative."""
-    found = numbers(name, values)
+    found = checked_numbers(values, name)
     if np.any(found < 0):
         raise InputError(f"{name} must be at least 0, {why}. Got {values!r}.")
     return found
@@ -45,7 +29,7 @@ def at_least_zero(name: str, values: ArrayLike, *, why: str) -> Array:
 
 def correlations(values: ArrayLike) -> Array:
     """R within [-1, 1], rounding forgiven."""
-    found = numbers("correlation", values)
+    found = checked_numbers(values, "correlation")
     if np.any(np.abs(found) > 1 + 1e-9):
         raise InputError(
             f"correlation is the cosine between student and teacher, from -1 to 1. Got {values!r}."
@@ -79,12 +63,3 @@ def loads(alpha: ArrayLike) -> Array:
     if found.ndim > 1 or found.size == 0:
         raise InputError(f"alpha must be a number or a list of numbers. Got shape {found.shape}.")
     return np.atleast_1d(found)
-
-
-def counted(name: str, value: Any, *, least: int, why: str) -> int:
-    """A whole number of at least ``least``."""
-    whole = not isinstance(value, bool) and hasattr(value, "__index__")
-    if not whole or int(value) < least:
-        given = value if not isinstance(value, float) or math.isfinite(value) else repr(value)
-        raise InputError(f"{name} must be a whole number of at least {least}, {why}. Got {given}.")
-    return int(value)

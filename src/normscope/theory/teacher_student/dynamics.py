@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.integrate import solve_ivp
 
+from normscope.checks import checked_number, checked_numbers
 from normscope.errors import InputError
 from normscope.refs import LUO2019, NORMSCOPE, equation
 from normscope.results.teacher_student import LearningPath
@@ -19,7 +20,6 @@ from normscope.theory.teacher_student._checks import (
     decays,
     learning_rates_of,
     lengths,
-    numbers,
 )
 from normscope.theory.teacher_student.students import STUDENTS, Student
 
@@ -76,7 +76,7 @@ def bn_drift(
     Holds for: N to infinity at time = steps / N; zeta = 0 is weight norm.
     Differs from the paper: the step of gamma in (5) needs 1/N, else gamma collapses.
     """
-    g, r = numbers("gamma", gamma), correlations(correlation)
+    g, r = checked_numbers(gamma, "gamma"), correlations(correlation)
     eta, decay, long = learning_rates_of(lr), decays(zeta), lengths(length)
     return _bn_velocity(g, r, long, eta, decay, STUDENTS[student])
 
@@ -127,7 +127,7 @@ def bn_path(
         >>> [round(value, 4) for value in path.end]
         [0.4929, 0.7755, 1.0659]
     """
-    rate, decay = learning_rates_of(lr), decays(zeta)
+    rate, decay = checked_number(learning_rates_of(lr), "lr"), checked_number(decays(zeta), "zeta")
     made, grid = STUDENTS[student], checked_times(times)
 
     def drift(_: float, state: Array) -> Array:
@@ -142,8 +142,8 @@ def bn_path(
     return LearningPath(
         method="bn" if decay > 0 else "wn",
         student=made.name,
-        lr=float(rate),
-        zeta=float(decay),
+        lr=rate,
+        zeta=decay,
         time=when,
         gamma=gamma[None],
         correlation=r[None],
@@ -170,7 +170,11 @@ def sgd_path(start: Start, times: ArrayLike, *, lr: float, student: str = "relu"
 
     Above lr = 2 the student's length grows without bound; the path then ends early and says so.
     """
-    rate, made, grid = learning_rates_of(lr), STUDENTS[student], checked_times(times)
+    rate, made, grid = (
+        checked_number(learning_rates_of(lr), "lr"),
+        STUDENTS[student],
+        checked_times(times),
+    )
 
     def drift(_: float, state: Array) -> Array:
         overlap, square = state  # Q R and Q^2: no division by Q
@@ -183,14 +187,12 @@ def sgd_path(start: Start, times: ArrayLike, *, lr: float, student: str = "relu"
     overlap, square = found
     q = np.sqrt(square)
     r = np.clip(overlap / q, -1.0, 1.0)
-    return LearningPath(
-        "sgd", made.name, float(rate), 0.0, when, q[None], r[None], q[None], reason=reason
-    )
+    return LearningPath("sgd", made.name, rate, 0.0, when, q[None], r[None], q[None], reason=reason)
 
 
 def checked_times(times: ArrayLike) -> Array:
     """A single end as an even grid from 0; a list as given, increasing and from 0 on."""
-    found = numbers("times", times)
+    found = checked_numbers(times, "times")
     if found.ndim == 0:
         return np.linspace(0.0, float(above_zero("times", found, why="it is the end")), POINTS)
     if found.ndim > 1 or len(found) < 2 or found[0] < 0 or np.any(np.diff(found) <= 0):
@@ -202,7 +204,7 @@ def checked_times(times: ArrayLike) -> Array:
 
 
 def _bn_velocity(
-    g: Array, r: Array, long: Array, eta: Array, decay: Array, made: Student
+    g: Array, r: Array, long: Array, eta: Array | float, decay: Array | float, made: Student
 ) -> tuple[Array, Array, Array]:
     cross, target = made.cross(r), made.target(r)
     own = cross - made.power * g  # I1 / gamma, without the division by a gamma that may be 0
@@ -213,7 +215,7 @@ def _bn_velocity(
     return np.asarray(eta * (own - decay * g)), np.asarray(speed), np.asarray(push / long**3)
 
 
-def _sgd_squares(q: Array, r: Array, eta: Array, made: Student) -> tuple[Array, Array]:
+def _sgd_squares(q: Array, r: Array, eta: Array | float, made: Student) -> tuple[Array, Array]:
     """d(QR)/dt = eta I3 and d(Q^2)/dt = 2 eta I1 + eta^2 I2."""
     cross, target = made.cross(r), made.target(r)
     along = target - made.power * q * r

@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from normscope.checks import checked_numbers
 from normscope.refs import LUO2019, equation
 from normscope.results.generalization import ErrorCurve
 from normscope.theory.teacher_student._checks import (
@@ -19,7 +20,6 @@ from normscope.theory.teacher_student._checks import (
     decays,
     loads,
     noise,
-    numbers,
 )
 from normscope.theory.teacher_student.students import STUDENTS
 
@@ -48,7 +48,7 @@ def student_error(gamma: ArrayLike, correlation: ArrayLike, student: str = "relu
     Symbols: gamma, R ``correlation``; ``student`` is the student's activation, the teacher linear.
     Holds for: Gaussian inputs; exact.
     """
-    g, r = numbers("gamma", gamma), correlations(correlation)
+    g, r = checked_numbers(gamma, "gamma"), correlations(correlation)
     return np.asarray(1 + STUDENTS[student].power * (g**2 - 2 * g * r))
 
 

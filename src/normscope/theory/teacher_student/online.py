@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from normscope.checks import checked_count, checked_number
 from normscope.errors import InputError
 from normscope.results.teacher_student import LearningComparison, LearningPath, OverlapSlopes
 from normscope.seeds import checked_seed, numpy_generator
-from normscope.theory.teacher_student._checks import counted, decays, learning_rates_of
+from normscope.theory.teacher_student._checks import decays, learning_rates_of
 from normscope.theory.teacher_student.dynamics import Start, checked_times
 from normscope.theory.teacher_student.students import STUDENTS, Student
 
@@ -54,7 +55,10 @@ def simulate_bn(
         seed: of the inputs.
     """
     rule = _Rule(
-        np.atleast_1d(learning_rates_of(lr)), float(decays(zeta)), STUDENTS[student], fixed_length
+        np.array([checked_number(learning_rates_of(lr), "lr")]),
+        checked_number(decays(zeta), "zeta"),
+        STUDENTS[student],
+        fixed_length,
     )
     method = "bn" if rule.zeta > 0 else "wn"
     return _path(method, _bn_step, rule, start, checked_times(times), num_inputs, num_runs, seed)
@@ -71,7 +75,7 @@ def simulate_sgd(
     seed: int = 0,
 ) -> LearningPath:
     """Online SGD without a norm; ``start.gamma`` is the first length Q, ``start.length`` unused."""
-    rule = _Rule(np.atleast_1d(learning_rates_of(lr)), 0.0, STUDENTS[student])
+    rule = _Rule(np.array([checked_number(learning_rates_of(lr), "lr")]), 0.0, STUDENTS[student])
     start = Start(start.gamma, start.correlation, start.gamma)
     return _path("sgd", _sgd_step, rule, start, checked_times(times), num_inputs, num_runs, seed)
 
@@ -185,10 +189,12 @@ class _Runs:
     def __init__(
         self, start: Start, rule: _Rule, num_inputs: int, num_runs: int, seed: int
     ) -> None:
-        self.inputs = counted(
-            "num_inputs", num_inputs, least=2, why="the student needs a plane to turn in"
+        self.inputs = checked_count(
+            num_inputs, "num_inputs", least=2, why="the student needs a plane to turn in"
         )
-        runs = counted("num_runs", num_runs, least=1, why="there is nothing to average otherwise")
+        runs = checked_count(
+            num_runs, "num_runs", least=1, why="there is nothing to average otherwise"
+        )
         self.rule, self.start = rule, start
         self.generators = [numpy_generator(checked_seed(seed), "online", i) for i in range(runs)]
 

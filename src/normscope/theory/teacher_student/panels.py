@@ -45,11 +45,9 @@ def linear_panel(
         workers: threads.
     """
     given, load = data or Data(512), loads(alpha)
-    zeta = 1 / (2 * batch_size)
-    arms = [
-        LinearSolutions(lam=lam, zeta=(zeta,)),
-        BatchNormSgd("linear", batch_size=batch_size, num_steps=num_steps),
-    ]
+    normed = BatchNormSgd("linear", batch_size=batch_size, num_steps=num_steps)
+    zeta = 1 / (2 * normed.batch_size)
+    arms = [LinearSolutions(lam=lam, zeta=(zeta,)), normed]
     fine = _fine(load)
     noise = given.noise_variance
     curves = (
@@ -74,11 +72,9 @@ def relu_panel(
     as in :func:`linear_panel`; 400 inputs by default.
     """
     given, load = data or Data(400), loads(alpha)
-    arms = [
-        ConvexRelu(),
-        ReluDescent(zeta=(0.0, 1 / (4 * batch_size))),
-        BatchNormSgd("relu", batch_size=batch_size, num_steps=num_steps),
-    ]
+    normed = BatchNormSgd("relu", batch_size=batch_size, num_steps=num_steps)
+    zeta = 1 / (4 * normed.batch_size)
+    arms = [ConvexRelu(), ReluDescent(zeta=(0.0, zeta)), normed]
     fine = _fine(load)
     curves = (
         published_relu_error(fine, noise_variance=given.noise_variance),

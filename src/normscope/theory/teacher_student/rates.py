@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import brentq
 
+from normscope.checks import checked_number
 from normscope.refs import LUO2019, NORMSCOPE, equation
 from normscope.results.teacher_student import LearningRates, OverlapSlopes
 from normscope.theory.teacher_student._checks import (
@@ -189,7 +190,8 @@ def steady_state(
     Symbols: eta ``lr``; L ``length``, held; zeta the gamma decay.
     Holds for: N to infinity; R in (0, 1], where there is one attracting solution.
     """
-    rate, decay, held = float(learning_rates_of(lr)), float(decays(zeta)), float(lengths(length))
+    rate, decay = checked_number(learning_rates_of(lr), "lr"), checked_number(decays(zeta), "zeta")
+    held = checked_number(lengths(length), "length")
     made = STUDENTS[student]
 
     def gain(r: float) -> float:
@@ -227,7 +229,7 @@ def learning_rates(
         measured: slopes of ``simulated_overlap_rate`` to be shown beside the theory.
     """
     eta = np.atleast_1d(learning_rates_of(lr))
-    decay, held = float(decays(zeta)), float(lengths(length))
+    decay, held = checked_number(decays(zeta), "zeta"), checked_number(lengths(length), "length")
     rows = [(decay, held), (0.0, held), (0.0, 1.0)]
     return LearningRates(
         student=STUDENTS[student].name,

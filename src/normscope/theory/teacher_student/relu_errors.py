@@ -14,10 +14,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import minimize_scalar
 
+from normscope.checks import checked_numbers
 from normscope.errors import InputError
 from normscope.refs import LUO2019, NORMSCOPE, equation
 from normscope.results.generalization import ErrorCurve
-from normscope.theory.teacher_student._checks import loads, noise, numbers
+from normscope.theory.teacher_student._checks import loads, noise
 
 __all__ = ["published_relu_error", "relu_error", "relu_threshold"]
 
@@ -58,7 +59,7 @@ def published_relu_error(
     Differs from the paper: (22) and (24) hold for a = 1 only; the branch alpha > 2 is ours.
     """
     load, spread = loads(alpha), noise(noise_variance)
-    given = None if a is None else float(numbers("a", a))
+    given = None if a is None else float(checked_numbers(a, "a"))
     if given is not None and given < 1:
         raise InputError(f"a = (1 + beta D)/(beta D) cannot be below 1. Got {a!r}.")
     branch = np.maximum(1.0, load / 2) if given is None else np.full_like(load, given)

@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from normscope.checks import checked_count
 from normscope.errors import InputError
 from normscope.results.generalization import SimulatedErrors
 from normscope.seeds import checked_seed, numpy_generator
-from normscope.theory.teacher_student._checks import counted, loads, noise
+from normscope.theory.teacher_student._checks import loads, noise
 from normscope.theory.teacher_student.students import STUDENTS, Student
 
 __all__ = ["Arm", "Data", "Outcome", "Sample", "draw_sample", "simulated_errors"]
@@ -39,8 +40,10 @@ class Data:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        counted("num_inputs", self.num_inputs, least=2, why="theory is for many inputs")
-        counted("num_seeds", self.num_seeds, least=1, why="there is nothing to average otherwise")
+        checked_count(self.num_inputs, "num_inputs", least=2, why="theory is for many inputs")
+        checked_count(
+            self.num_seeds, "num_seeds", least=1, why="there is nothing to average otherwise"
+        )
         noise(self.noise_variance)
         checked_seed(self.seed)
 
@@ -122,7 +125,7 @@ def simulated_errors(
     """
     load = loads(alpha)
     _check_samples(arms, load, data)
-    threads = counted("workers", workers, least=1, why="somebody has to do the work")
+    threads = checked_count(workers, "workers", least=1, why="somebody has to do the work")
     groups = list(_groups(load, data))
     with ThreadPoolExecutor(threads) as pool:
         found = list(pool.map(lambda group: _group_errors(arms, group, load, data), groups))

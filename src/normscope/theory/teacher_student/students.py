@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from normscope.checks import checked_numbers
 from normscope.refs import LUO2019, NORMSCOPE, equation
 from normscope.registry import Registry
 from normscope.theory.integrals import arccosine_kernel
-from normscope.theory.teacher_student._checks import correlations, numbers
+from normscope.theory.teacher_student._checks import correlations
 
 __all__ = [
     "STUDENTS",
@@ -123,7 +124,7 @@ def gradient_along_student(
     Symbols: Q ``gamma``; R ``correlation``; c = 1/2 (ReLU), 1 (linear).
     Holds for: Q >= 0, |R| <= 1; exact for Gaussian inputs.
     """
-    q = numbers("gamma", gamma)
+    q = checked_numbers(gamma, "gamma")
     return q * cross_moment(correlation, student) - STUDENTS[student].power * q**2
 
 
@@ -138,7 +139,7 @@ def gradient_power(gamma: ArrayLike, correlation: ArrayLike, student: str = "rel
     Holds for: Q >= 0, |R| <= 1; N to infinity, where x.x = 1.
     Differs from the paper: (15) prints pi R for the pi of K02, wrong unless R = 1.
     """
-    q = numbers("gamma", gamma)
+    q = checked_numbers(gamma, "gamma")
     first = STUDENTS[student].power * q**2 + target_moment(correlation, student)
     return np.asarray(first - 2 * q * cross_moment(correlation, student))
 
@@ -155,5 +156,5 @@ def gradient_along_teacher(
     Symbols: Q ``gamma``; R ``correlation``; c = 1/2 (ReLU), 1 (linear).
     Holds for: Q >= 0, |R| <= 1; exact for Gaussian inputs.
     """
-    q, r = numbers("gamma", gamma), correlations(correlation)
+    q, r = checked_numbers(gamma, "gamma"), correlations(correlation)
     return np.asarray(target_moment(r, student) - STUDENTS[student].power * q * r)

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from normscope.checks import checked_count
 from normscope.errors import InputError
-from normscope.theory.teacher_student._checks import counted, decays, learning_rates_of
+from normscope.theory.teacher_student._checks import decays, learning_rates_of
 from normscope.theory.teacher_student.samples import Arm, Outcome, Sample
 from normscope.theory.teacher_student.students import STUDENTS, Student
 
@@ -38,14 +39,15 @@ class BatchNormSgd(Arm):
         init: str = "span",
     ) -> None:
         self.student = STUDENTS[student]
-        self.batch_size = counted(
-            "batch_size", batch_size, least=2, why="the norm of one value is its sign"
+        self.batch_size = checked_count(
+            batch_size, "batch_size", least=2, why="the norm of one value is its sign"
         )
         self.least_samples = self.batch_size
         steps = (num_steps,) if isinstance(num_steps, int) else tuple(num_steps)
         self.steps = tuple(
             sorted(
-                counted("num_steps", s, least=1, why="nothing is learnt otherwise") for s in steps
+                checked_count(s, "num_steps", least=1, why="nothing is learnt otherwise")
+                for s in steps
             )
         )
         self.lr = float(learning_rates_of(lr))
@@ -116,7 +118,9 @@ class ReluDescent(Arm):
     student: Student = STUDENTS["relu"]
 
     def __init__(self, *, num_steps: int = 2000, zeta: Sequence[float] = (0.0,)) -> None:
-        self.steps = counted("num_steps", num_steps, least=1, why="nothing is learnt otherwise")
+        self.steps = checked_count(
+            num_steps, "num_steps", least=1, why="nothing is learnt otherwise"
+        )
         self.zeta = tuple(float(decays(value)) for value in zeta)
 
     @property

@@ -16,7 +16,7 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
-from normscope.data.order import checked_count
+from normscope.checks import checked_count
 from normscope.errors import InputError, MeasurementError
 from normscope.measure._session import original_module
 from normscope.measure.probes._coverage import owner_of

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from normscope.data.order import checked_count
+from normscope.checks import checked_count
 from normscope.errors import InputError
 from normscope.measure.progress import progress
 from normscope.results.stability import StabilityLimit

@@ -159,8 +159,8 @@ def test_record_round_trip_and_text():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"num_vectors": 1}, "num_vectors must be an integer of at least 2"),
-        ({"steps": 0}, "steps must be an integer of at least 1"),
+        ({"num_vectors": 1}, "num_vectors must be a whole number from 2"),
+        ({"steps": 0}, "steps must be a whole number from 1"),
         ({"grid": [[1.0]]}, "grid must be one row of finite numbers"),
         ({"grid": [np.nan]}, "grid must be one row of finite numbers"),
         ({"width": 0.0}, "width is a standard deviation above 0"),

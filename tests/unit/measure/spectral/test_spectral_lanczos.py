@@ -249,15 +249,15 @@ def test_start_of_either_side():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"k": 0}, "k must be an integer of at least 1. Got 0"),
-        ({"k": 2.5}, "k must be an integer of at least 1. Got 2.5"),
+        ({"k": 0}, "k must be a whole number from 1. Got 0"),
+        ({"k": 2.5}, "k must be a whole number from 1. Got 2.5"),
         ({"k": 6}, "k = 6 eigenvalues were asked of a 5 x 5 operator"),
         ({"tol": 0}, "tol is a relative error between 0 and 1, such as 0.001. Got 0"),
         ({"tol": 2}, "tol is a relative error"),
         ({"tol": "small"}, "tol is a relative error"),
         ({"confidence": 1.0}, "confidence is a probability between 0 and 1"),
         ({"which": "bigest"}, "Unknown which='bigest'. Did you mean 'largest'"),
-        ({"max_matvecs": 0}, "max_matvecs must be an integer of at least 1"),
+        ({"max_matvecs": 0}, "max_matvecs must be a whole number from 1"),
         ({"seed": -1}, "seed must be an integer"),
         ({"start": torch.ones(4)}, r"one vector of length 5. Got the shape \(4,\)"),
         ({"start": torch.zeros(5)}, "finite and not zero"),

@@ -177,9 +177,9 @@ def test_record_round_trip_and_text():
     ("arguments", "message"),
     [
         ({"method": "hutchinsen"}, "Unknown trace method 'hutchinsen'. Did you mean 'hutchinson'"),
-        ({"num_matvecs": 3}, "num_matvecs must be an integer of at least 4. Got 3"),
-        ({"num_matvecs": 5, "method": "hutch++"}, "at least 6"),
-        ({"num_matvecs": 1, "method": "hutchinson"}, "at least 2"),
+        ({"num_matvecs": 3}, "num_matvecs must be a whole number from 4. Got 3"),
+        ({"num_matvecs": 5, "method": "hutch++"}, "from 6"),
+        ({"num_matvecs": 1, "method": "hutchinson"}, "from 2"),
         ({"seed": None}, "seed must be an integer"),
     ],
 )

@@ -1,0 +1,58 @@
+"""Arguments that are checked in many places: whole numbers, finite numbers."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from normscope.errors import InputError
+
+__all__ = ["checked_count", "checked_number", "checked_numbers"]
+
+Array = NDArray[np.float64]
+
+
+def checked_count(value: Any, name: str, *, least: int = 1, why: str = "") -> int:
+    """``value`` as a whole number of at least ``least``; ``why`` says what a lower one would mean.
+
+    Example:
+        >>> checked_count(32, "batch_size", least=2, why="one sample has no deviation")
+        32
+    """
+    try:
+        count = least - 1 if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        count = least - 1
+    if count < least:
+        reason = f": {why}" if why else ""
+        raise InputError(f"{name} must be a whole number from {least}{reason}. Got {value!r}.")
+    return count
+
+
+def checked_numbers(values: ArrayLike, name: str) -> Array:
+    """``values`` as finite float64 numbers, in their shape."""
+    try:
+        array = np.asarray(values)
+        made = array.astype(np.float64) if array.dtype.kind in "biuf" else None
+    except (TypeError, ValueError):  # rows of unequal length, or objects without a value
+        made = None
+    if made is None:
+        raise InputError(f"{name} must be real numbers. Got {values!r}.")
+    if not np.isfinite(made).all():
+        bad = made[~np.isfinite(made)].ravel()[0]
+        raise InputError(
+            f"{name} must be finite. Got {float(bad)} among {made.size} values: it would pass "
+            "through every formula unseen."
+        )
+    return made
+
+
+def checked_number(value: ArrayLike, name: str) -> float:
+    """``value`` as one finite number."""
+    made = checked_numbers(value, name)
+    if made.size != 1:
+        raise InputError(f"{name} must be one number. Got {made.size} of them.")
+    return float(made.item())
