@@ -22,6 +22,7 @@ Floats = NDArray[np.float64]
 FAR = 0.25  # share by which the paper's form may miss the complete one before it is said
 ADDING = 0.1  # share by which the sum of the layers may miss the whole before it is said
 KINKED = 0.1  # share of curvature outside the Hessian before it is said
+SURE = 2  # standard errors before a difference is spoken of
 ALL = "(all)"  # the row of all layers together
 
 
@@ -54,6 +55,7 @@ class LayerRegularization(Record):
     measured: Floats  # (M,)
     measured_error: Floats  # (M,) standard error over batches
     curvature: str  # how the curvature behind zeta was had
+    scaled: bool = True  # the layer has scales to decay (affine=True); else gamma is its gain
 
     @property
     def zeta(self) -> Floats:
@@ -164,12 +166,13 @@ class BatchNormRegularization(Record):
         """The gamma decay that makes up for a change of batch size, by layer, (channels,) each.
 
         zeta at ``batch_size`` less zeta at ``new_batch_size``, at least 0, for
-        ``fit(penalty=gamma_decay(...))``.
+        ``fit(penalty=gamma_decay(...))``. Layers without scales (affine=False) are left out.
         """
         before, after = self._index(batch_size), self._index(new_batch_size)
         return {
             layer.layer: np.maximum(layer.zeta[before] - layer.zeta[after], 0.0)
             for layer in self.layers
+            if layer.scaled
         }
 
     def advice(self) -> tuple[str, ...]:
@@ -195,24 +198,26 @@ class BatchNormRegularization(Record):
 
     def summary(self) -> str:
         """A table and the advice, for a terminal."""
+        wide = max(len(ALL), *(len(layer.layer) for layer in self.layers)) + 1
         lines = [
             f"Loss under population norm {self.population_loss:.5g} ({self.loss}); "
-            f"{self.samples} samples, {self.num_batches} batches each, seed {self.seed}",
-            f"{'layer':<16}{'M':>6}{'M_eff':>9}{'zeta':>11}{'from mean':>10}{'paper':>11}"
-            f"{'formula':>11}{'predicted':>11}{'measured':>11}{'+-':>9}{'ratio':>7}",
+            f"{self.samples} samples, {self.num_batches} batches each, seed {self.seed}; "
+            "+- is one standard error",
+            f"{'layer':<{wide}}{'M':>6}{'M_eff':>9}{'zeta':>10}{'from mean':>10}{'paper':>10}"
+            f"{'formula':>10}{'predicted':>10}{'measured':>10}{'+-':>8}{'ratio':>9}{'+-':>8}",
         ]
-        for layer in self.layers:
-            for row in layer.rows():
-                lines.append(
-                    f"{row['layer'][-15:]:<16}{row['batch_size']:>6}"
-                    f"{row['effective_batch_size']:>9.4g}{row['zeta']:>11.3g}"
-                    f"{row['mean_share']:>10.0%}{row['paper']:>11.3g}{row['formula']:>11.3g}"
-                    f"{row['predicted']:>11.3g}{row['measured']:>11.3g}{row['measured_error']:>9.1g}{row['ratio']:>7.2f}"
-                )
+        lines += [
+            f"{row['layer']:<{wide}}{row['batch_size']:>6}{row['effective_batch_size']:>9.4g}"
+            f"{row['zeta']:>10.3g}{row['mean_share']:>10.0%}{row['paper']:>10.3g}"
+            f"{row['formula']:>10.3g}{row['predicted']:>10.3g}{row['measured']:>10.3g}"
+            f"{row['measured_error']:>8.1g}{_ratio(row)}"
+            for layer in self.layers
+            for row in layer.rows()
+        ]
         for size, gap, error in zip(
             self.batch_sizes, self.together, self.together_error, strict=True
         ):
-            lines.append(f"{ALL:<16}{size:>6}{'':>63}{gap:>11.3g}{error:>9.1g}")
+            lines.append(f"{ALL:<{wide}}{size:>6}{'':>59}{gap:>10.3g}{error:>8.1g}")
         return "\n".join([*lines, *(f"- {line}" for line in (*self.advice(), *self.notes))])
 
     def chart(self, **options: Any) -> Any:
@@ -252,9 +257,10 @@ class BatchNormRegularization(Record):
     def _change(self) -> str:
         small, large = int(self.batch_sizes[0]), int(self.batch_sizes[-1])
         low, high = float(self.together[0]), float(self.together[-1])
-        errors = 2 * self.together_error
+        errors = self.together_error
         part = f" ({low / self.population_loss:.2g} of the loss)" if self.population_loss else ""
-        end = ": the larger batch regularizes less" if low > high > 0 else ""
+        sure = SURE * np.hypot(errors[0], errors[-1])
+        end = ": the larger batch regularizes less" if low - high > sure and high > 0 else ""
         return (
             f"From batch size {small} to {large} the loss that batch noise adds goes from "
             f"{low:.3g} +- {errors[0]:.1g}{part} to {high:.3g} +- {errors[-1]:.1g}{end}."
@@ -263,6 +269,8 @@ class BatchNormRegularization(Record):
     def _remedy(self) -> str:
         small, large = int(self.batch_sizes[0]), int(self.batch_sizes[-1])
         decay = self.restoring_decay(small, large)
+        if not decay:
+            return "No layer has scales to decay (affine=False), so that gamma decay has no hold."
         values = np.concatenate(list(decay.values()))
         per_sample = values.mean() / (1 / small - 1 / large)
         return (
@@ -273,29 +281,49 @@ class BatchNormRegularization(Record):
         )
 
     def _warnings(self) -> list[str]:
-        found = []
-        for layer in self.layers:
-            complete, paper = float(layer.predicted[0]), float(layer.paper[0])
-            if complete < 0:
-                found.append(
-                    f"{layer.layer}: batch noise lowers the loss (the first-order term R_f "
-                    f"{layer.first_order[0]:.2g} outweighs R_q): the "
-                    "labels are not the model's own, and gamma decay does not imitate that."
-                )
-            elif abs(paper - complete) > FAR * abs(complete):
-                found.append(
-                    f"{layer.layer}: the diagonal form behind zeta gives {paper:.2g} of the "
-                    f"complete {complete:.2g}; multiply its decay by "
-                    f"{float(complete / _nonzero(paper)):.2g} for the same total."
-                )
+        found = [_off_diagonal(layer) for layer in self.layers]
         found += [self._kinks(layer) for layer in self.layers if self._misses_kinks(layer)]
         total = float(sum(layer.measured[0] for layer in self.layers))
-        if abs(self.together[0] - total) > max(ADDING * abs(total), 2 * self.together_error[0]):
+        spread = [layer.measured_error[0] for layer in self.layers] + [self.together_error[0]]
+        missed = abs(self.together[0] - total)
+        if missed > max(ADDING * abs(total), SURE * float(np.linalg.norm(spread))):
             found.append(
                 f"Layers do not add: together {self.together[0]:.3g}, their sum {total:.3g} at "
                 f"batch size {self.batch_sizes[0]}."
             )
-        return found
+        return [line for line in found if line]
+
+
+def _off_diagonal(layer: LayerRegularization) -> str:
+    """Where the paper's form misses the complete one at the smallest batch; empty if it does not.
+
+    Differences within the error of the prediction are not spoken of.
+    """
+    complete, paper = float(layer.predicted[0]), float(layer.paper[0])
+    error = SURE * float(layer.wide_second_order_error[0])
+    if complete < -error:
+        return (
+            f"{layer.layer}: batch noise is predicted to lower the loss: the first-order term R_f "
+            f"{layer.first_order[0]:.2g} outweighs R_q {layer.wide_second_order[0]:.2g}. The "
+            "labels are not the model's own, and gamma decay does not imitate that."
+        )
+    if abs(paper - complete) <= FAR * abs(complete) + error:
+        return ""
+    forms = (
+        f"{layer.layer}: the diagonal form behind zeta gives {paper:.2g}, the complete one "
+        f"{complete:.2g}"
+    )
+    if complete <= error:
+        return f"{forms}, zero within its error: gamma decay would do more than batch norm does."
+    factor = complete / _nonzero(paper)
+    return f"{forms}; multiply its decay by {factor:.2g} for the same total."
+
+
+def _ratio(row: dict[str, Any]) -> str:
+    """Ratio and its error; a dash where nothing is predicted (batches of all samples)."""
+    if not row["predicted"]:
+        return f"{'-':>9}"
+    return f"{row['ratio']:>9.3g}{row['ratio_error']:>8.1g}"
 
 
 def _nonzero(values: Any) -> Any:

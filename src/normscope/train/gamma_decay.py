@@ -14,9 +14,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from normscope.data.order import checked_count
+from normscope.checks import checked_count
 from normscope.errors import InputError
 from normscope.measure.regularization import decay_strengths
+from normscope.measure.regularization.strength import check_curvature, checked_batch_sizes
 from normscope.nn.graph import is_norm
 from normscope.registry import near_match
 from normscope.seeds import checked_seed
@@ -73,7 +74,12 @@ class GammaDecay:
                 "norm layer, give one number for all, or train without this penalty."
             )
         for name, value in numbers.items():
-            zeta = torch.as_tensor(value)
+            try:
+                zeta = torch.as_tensor(value)
+            except (TypeError, ValueError, RuntimeError):
+                raise InputError(
+                    f"A strength is a number, an array or a tensor. Got {value!r}."
+                ) from None
             if not bool((zeta >= 0).all() and zeta.isfinite().all()):
                 where = f" of layer {name!r}" if name else ""
                 raise InputError(
@@ -147,14 +153,14 @@ class AdaptiveGammaDecay:
         seed: int,
     ) -> None:
         self.model = model
-        self.batch_size = checked_count(batch_size, "batch_size")
+        (self.batch_size,) = checked_batch_sizes(batch_size)
         self.every = checked_count(every, "every")
         self.steps = 0
         self._data = data
         self._loss = loss
         self._options: dict[str, Any] = {
             "max_samples": num_samples,
-            "curvature": curvature,
+            "curvature": check_curvature(curvature),
             "probes": checked_count(probes, "probes"),
             "seed": checked_seed(seed),
         }

@@ -183,7 +183,8 @@ BAD = {
     "foreign": (lambda: measured(nn.Sequential(nn.Linear(4, 2), Foreign())), "way of its own"),
     "no module": (lambda: measured(lambda x: x), "torch.nn.Module"),
     "one sample": (lambda: measured(batch_size=1), "no deviation"),
-    "zero": (lambda: measured(batch_size=0), "whole number"),
+    "zero": (lambda: measured(batch_size=0), "whole number from 2"),
+    "sizes in a text": (lambda: measured(batch_size="16,64"), "Got '16,64'"),
     "none": (lambda: measured(batch_size=[]), "is empty"),
     "larger than the data": (lambda: measured(batch_size=[4, 21]), "population of 20"),
     "fraction": (lambda: measured(batch_size=2.5), "batch_size"),
@@ -238,11 +239,46 @@ def test_a_constant_channel_gives_no_nan():
     with torch.no_grad():
         model[0].weight[1] = 0.0
     found = measured(model)
-    assert "1 channels of 1 are constant" in found.notes[0]
+    assert "1: 1 of 3 channels are constant" in found.notes[0]
     for layer in found.layers:
         for name in ("zeta", "mean_variance", "excess_kurtosis", "measured", "predicted"):
             assert np.isfinite(getattr(layer, name)).all(), name
     assert found.layers[0].zeta[0, 1] == 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_constant_channel_is_known_in_each_type(dtype):
+    """Its mean is rounded to the type; in units of sqrt(eps) that is no longer nothing."""
+    model = net().to(dtype)
+    with torch.no_grad():
+        model[0].weight[1] = 0.0
+        model[0].bias[1] = 0.37
+    x, y = pair(200)
+    found = measured(model, (x.to(dtype), y))
+    assert "1: 1 of 3 channels are constant" in found.notes[0]
+    assert found.layers[0].excess_kurtosis[1] == 0
+
+
+def test_batches_of_the_whole_population_have_no_noise():
+    found = measured(batch_size=[10, 20], sampling="epoch")
+    for layer in found.layers:
+        for name in ("mean_variance", "deviation_variance", "zeta", "predicted", "formula"):
+            assert np.all(getattr(layer, name)[1] == 0), name
+        assert layer.effective_batch_size[1] == np.inf
+        assert layer.measured[1] == pytest.approx(0, abs=1e-12)
+
+
+def test_layers_without_scales_are_measured_and_not_decayed():
+    model = net()
+    model[1] = nn.BatchNorm1d(3, affine=False)
+    found = measured(model)
+    assert [layer.scaled for layer in found.layers] == [False, True]
+    assert list(found.restoring_decay(4, 10)) == ["5"]
+    strengths = decay_strengths(model, pair(), "cross_entropy", batch_size=4)
+    assert list(strengths) == ["5"]
+    model[5] = nn.BatchNorm1d(3, affine=False)
+    with pytest.raises(InputError, match="no scales to decay"):
+        decay_strengths(model, pair(), "cross_entropy", batch_size=4)
 
 
 def test_the_record():

@@ -64,8 +64,8 @@ def test_some_layers():
 def test_what_is_said():
     said = " ".join(result(layer("a"), layer("b", sign=-1.0)).advice())
     assert "larger batch regularizes less" in said
-    assert "b: batch noise lowers the loss" in said
-    assert "a: the diagonal form behind zeta gives 0.06 of the complete 0.22" in said
+    assert "b: batch noise is predicted to lower the loss" in said
+    assert "a: the diagonal form behind zeta gives 0.06, the complete one 0.22" in said
     assert "Layers do not add" in said
     assert "kinks" not in said  # 10 % is within the bar and its error
     found = result(layer("a"))

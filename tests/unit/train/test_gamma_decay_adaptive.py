@@ -152,12 +152,25 @@ def test_arrays_of_a_measurement_are_strengths():
     assert penalty.item() == pytest.approx(zeta["1"].sum())  # gamma is 1
 
 
+def test_a_network_of_which_some_norms_have_scales():
+    model = network()
+    model[1] = PopulationNorm(3, parts=("mean", "variance"))
+    refresh_population(model, data()[0])
+    found = decay(model)
+    found.step()
+    assert list(found.strength) == ["4"]
+    assert found(model).item() == pytest.approx(float(found.strength["4"].sum()))  # gamma is 1
+
+
 BAD = {
+    "text": (lambda: gamma_decay("strong"), "A strength is a number"),
+    "nothing": (lambda: gamma_decay({"1": None}), "A strength is a number"),
     "not measured": (lambda: decay(network())(network()), "has not been measured yet"),
-    "batch size": (lambda: decay(network(), batch_size=1).step(), "no deviation"),
+    "batch size": (lambda: decay(network(), batch_size=1), "no deviation"),
+    "size as text": (lambda: decay(network(), batch_size="16"), "batch_size must be a whole"),
     "every": (lambda: decay(network(), every=0), "every"),
     "no norm": (lambda: decay(nn.Linear(4, 3)).step(), "no batch-norm layer"),
-    "curvature": (lambda: decay(network(), curvature="no").step(), "Unknown curvature"),
+    "curvature": (lambda: decay(network(), curvature="no"), "Unknown curvature"),
 }
 
 

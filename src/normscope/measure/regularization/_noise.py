@@ -80,6 +80,9 @@ class LayerNoise:
 
     def variances(self, draw: Draw, batch_size: int) -> tuple[Floats, Floats]:
         """Variances of mu_B and sigma_B over batches, in units of sigma_P^2, (channels,) each."""
+        if not draw.shrinkage(batch_size):  # every batch is the whole population
+            none = np.zeros(self.moments.means.shape[1])
+            return none, none.copy()
         share = draw.counts(STATISTICS_BATCHES, batch_size) / batch_size
         means, squares = share @ self.moments.means, share @ self.moments.squares
         spread = squares - means**2 if self.site.centered else squares

@@ -60,6 +60,11 @@ class Site:
         """The layer's class."""
         return type(self.layer).__name__
 
+    @property
+    def scaled(self) -> bool:
+        """The layer has scales to learn, and so to decay."""
+        return getattr(self.layer, "weight", None) is not None
+
     def attach(self) -> None:
         """Replace the layer's forward until the session ends."""
         patch_forward(self.layer, lambda _: self._forward)

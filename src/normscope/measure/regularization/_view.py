@@ -25,6 +25,7 @@ __all__ = ["PopulationView", "SampleMoments"]
 
 Floats = NDArray[np.float64]
 KEPT_MAPS = 8  # feature maps of the largest layer that a forward pass may hold at once
+ROUNDINGS = 4  # units in the last place by which equal values of a channel may differ
 
 
 @dataclass(frozen=True)
@@ -234,6 +235,7 @@ class _MomentTable:
         self._squares: list[Tensor] = []
         self._powers = torch.zeros(())  # sums of n^2, n^3, n^4 about the mean, (3, C)
         self._count = 0
+        self._rounding = torch.zeros(())  # variance of n that rounding alone may give, (C,)
 
     def add(self, x: Tensor) -> None:
         site = self._site
@@ -249,13 +251,18 @@ class _MomentTable:
         powers = torch.stack([rows.pow(k).sum((0, 1)) for k in (2, 3, 4)])
         self._powers = self._powers + powers.cpu()
         self._count += rows.shape[0] * rows.shape[1]
+        step = ROUNDINGS * torch.finfo(x.dtype).eps * site.mean.double() / site.unit().double()
+        self._rounding = step.square().cpu()
 
     def finished(self) -> SampleMoments:
         second, third, fourth = (self._powers / self._count).numpy()
-        constant = second <= 1e-12
+        means = torch.cat(self._means).numpy()
+        # about the channel's own mean, of which the site's is rounded to the model's type
+        spread = second - means.mean(axis=0) ** 2
+        constant = spread <= np.maximum(self._rounding.numpy(), 1e-12)
         safe = np.where(constant, 1.0, second)
         return SampleMoments(
-            means=torch.cat(self._means).numpy(),
+            means=means,
             squares=torch.cat(self._squares).numpy(),
             excess_kurtosis=np.where(constant, 0.0, fourth / safe**2 - 3),
             skewness=np.where(constant, 0.0, third / safe**1.5),

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from normscope.data.order import checked_count
+from normscope.checks import checked_count
 from normscope.errors import InputError
 from normscope.measure._losses import as_loss
 from normscope.measure._session import original_module
@@ -231,6 +231,7 @@ class _Run:
             measured=gap[:, 0],
             measured_error=gap[:, 1],
             curvature=curved.description,
+            scaled=site.scaled,
         )
 
     def _first_order(self, noise: LayerNoise, batch_size: int) -> float:
@@ -259,6 +260,8 @@ class _Run:
         return value / 2, error / 2
 
     def _wide(self, noise: LayerNoise, losses: Floats, batch_size: int) -> tuple[float, float]:
+        if not self.draw.shrinkage(batch_size):  # the whole population: no noise
+            return 0.0, 0.0
         return wide_second_order(
             self.view,
             noise.site,
@@ -285,7 +288,10 @@ class _Run:
             notes.append(f"Never used in the forward pass: {names}.")
         for site in sites:
             if count := moments[site.name].constant:
-                notes.append(f"{count} channels of {site.name} are constant over the data.")
+                total = len(moments[site.name].skewness)
+                notes.append(
+                    f"{site.name}: {count} of {total} channels are constant over the data."
+                )
         if asked and len(sites) < len(self.view.sites):
             notes.append("Layers not asked for keep the population's statistics throughout.")
         return notes

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from normscope.data.order import checked_count
+from normscope.checks import checked_count
 from normscope.errors import InputError
 from normscope.measure._batches import Batch
 from normscope.measure._likelihoods import SquaredLoss
@@ -74,23 +74,24 @@ def decay_strengths(
     chunk_size: int = 256,
     seed: int = 0,
 ) -> dict[str, Floats]:
-    """Gamma decay zeta of every channel of every norm layer, clipped at 0, by the layer's name.
+    """Gamma decay zeta of every scale of every norm layer, clipped at 0, by the layer's name.
 
     As in ``bn_regularization``, for population norms too, with the variances of mean and deviation
     that independent batches of ``batch_size`` samples have: exact for the mean, to order 1/M for
     the deviation.
     """
     check_curvature(curvature)
+    (size,) = checked_batch_sizes(batch_size)
     model = original_module(model)
     sites = sites_of(model, population=True)
+    _check_scales(sites)
     judge = as_loss(loss)
     pool = population(model, data, judge, max_samples=max_samples, seed=seed)
-    size = checked_batch_sizes(batch_size, max(pool.size, batch_size))[0]
     found = {}
     with torch.inference_mode(False):
         view = PopulationView(model, sites, pool, judge, seed=seed, chunk=chunk_size)
         moments = view.moments()
-        for site in view.sites:
+        for site in (each for each in view.sites if each.scaled):
             curved = layer_curvature(
                 view, site, curvature=curvature, probes=probes, seed=child_seed(seed, site.name)
             )
@@ -104,6 +105,14 @@ def decay_strengths(
     return found
 
 
+def _check_scales(sites: Sequence[Site]) -> None:
+    if not any(site.scaled for site in sites):
+        raise InputError(
+            f"{sites[0].kind} {sites[0].name!r} and all other norm layers have affine=False, so "
+            "that there are no scales to decay. Gamma decay needs layers with affine=True."
+        )
+
+
 def population(
     model: nn.Module, data: Any, loss: Loss, *, max_samples: int | None, seed: int
 ) -> Batch:
@@ -113,25 +122,26 @@ def population(
     return pool_of(data, max_samples=max_samples, one_hot=one_hot, dtype=dtype, seed=seed)
 
 
-def check_curvature(curvature: str) -> None:
-    """Refuse an unknown way to get curvatures."""
+def check_curvature(curvature: str) -> str:
+    """The way to get curvatures; an unknown one is refused."""
     if curvature not in CURVATURES:
         known = near_match(str(curvature), [*CURVATURES])
         raise InputError(f"Unknown curvature {curvature!r}. {known}")
+    return curvature
 
 
-def checked_batch_sizes(batch_size: int | Sequence[int], samples: int) -> tuple[int, ...]:
+def checked_batch_sizes(
+    batch_size: int | Sequence[int], samples: int | None = None
+) -> tuple[int, ...]:
     """Batch sizes from 2 to the number of samples, smallest first."""
-    given = list(batch_size) if isinstance(batch_size, Iterable) else [batch_size]
+    given: list[Any] = [batch_size]
+    if isinstance(batch_size, Iterable) and not isinstance(batch_size, str):
+        given = list(batch_size)
     if not given:
         raise InputError("batch_size is empty: name at least one batch size.")
-    sizes = sorted({checked_count(size, "batch_size") for size in given})
-    if sizes[0] < 2:
-        raise InputError(
-            f"A batch of {sizes[0]} has no deviation, and batch norm would divide by zero. Batch "
-            "sizes start at 2."
-        )
-    if sizes[-1] > samples:
+    why = "a batch of 1 has no deviation, and batch norm would divide by zero"
+    sizes = sorted({checked_count(size, "batch_size", least=2, why=why) for size in given})
+    if samples is not None and sizes[-1] > samples:
         raise InputError(
             f"batch_size={sizes[-1]} is larger than the population of {samples} samples. Pass more "
             "data, raise max_samples, or use smaller batches."
