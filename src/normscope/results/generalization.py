@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from normscope.record import Record
 from normscope.render import chart_of
-from normscope.results.teacher_student import standard_error_of
+from normscope.results.teacher_student import plus_minus, standard_error_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -122,7 +122,7 @@ class SimulatedErrors(Record):
     def summary(self) -> str:
         """One line per load."""
         rows = zip(self.alpha, self.mean, self.standard_error, strict=True)
-        lines = [f"  alpha {a:<6.4g} {e:.5g} +- {s:.2g}" for a, e, s in rows]
+        lines = [f"  alpha {a:<6.4g} {e:.5g}{plus_minus(s, '.2g')}" for a, e, s in rows]
         head = (
             f"{self.label}, {self.student} student, noise variance {self.noise_variance:g}: "
             f"{len(self.errors)} seeds, {self.num_inputs} inputs"
@@ -163,9 +163,24 @@ class GeneralizationPanel(Record):
         return pd.concat(frames, ignore_index=True)
 
     def summary(self) -> str:
-        """Every curve and every simulation, one after the other."""
+        """A table at the simulated loads: one column per curve of theory and per simulation."""
         parts: Sequence[ErrorCurve | SimulatedErrors] = (*self.curves, *self.simulated)
-        return "\n".join(part.summary() for part in parts)
+        names = [f"theory: {part.label}" for part in self.curves]
+        names += [f"{part.label}: {len(part.errors)} seeds" for part in self.simulated]
+        loads = self._loads()
+        columns = [_column(i, part, loads) for i, part in enumerate(parts, start=1)]
+        lines = [f"[{i}] {name}" for i, name in enumerate(names, start=1)]
+        heads = ["alpha", *(f"{load:<5.4g}" for load in loads)]
+        lines += ["".join(cells) for cells in zip(heads, *columns, strict=True)]
+        why = {reason for curve in self.curves for reason in curve.reasons if reason}
+        return "\n".join([*lines, *sorted(why)])
+
+    def _loads(self) -> Array:
+        """The simulated loads; without simulation those of the curves, a dozen at most."""
+        if self.simulated:
+            return np.unique(np.concatenate([part.alpha for part in self.simulated]))
+        every = np.unique(np.concatenate([curve.alpha for curve in self.curves]))
+        return every[:: max(1, len(every) // 12)]
 
     def chart(self, **options: Any) -> Any:
         """Theory as lines, simulation as points with error bars, as an Altair chart."""
@@ -173,6 +188,19 @@ class GeneralizationPanel(Record):
 
     def __repr__(self) -> str:
         return f"GeneralizationPanel({len(self.curves)} curves, {len(self.simulated)} simulations)"
+
+
+def _column(number: int, part: ErrorCurve | SimulatedErrors, loads: Array) -> list[str]:
+    """A head and the errors at these loads, aligned; a dash where there is none."""
+    if isinstance(part, ErrorCurve):
+        shown = [f"{value:.4g}" for value in part.error]
+    else:
+        pairs = zip(part.mean, part.standard_error, strict=True)
+        shown = [f"{value:.4g}{plus_minus(error, '.1g')}" for value, error in pairs]
+    known = dict(zip(part.alpha.tolist(), shown, strict=True))
+    cells = [f"[{number}]", *(known.get(load, "-") for load in loads.tolist())]
+    width = max(map(len, cells)) + 2
+    return [f"{cell:>{width}}" for cell in cells]
 
 
 def _label(method: str, parameters: dict[str, float]) -> str:

@@ -19,10 +19,12 @@ __all__ = [
     "LearningPath",
     "LearningRates",
     "OverlapSlopes",
+    "plus_minus",
     "standard_error_of",
 ]
 
 Array = NDArray[np.float64]
+LONG = 1e5  # order parameters from here on are shown as powers of ten
 ORDER = ("gamma", "correlation", "length")  # the order parameters of a path
 
 
@@ -85,9 +87,7 @@ class LearningPath(Record):
     def summary(self) -> str:
         """Two lines for a terminal."""
         gamma, correlation, length = self.end
-        state = (
-            f"  at t = {self.time[-1]:g}: gamma {gamma:.4f}, R {correlation:.4f}, L {length:.4f}"
-        )
+        state = f"  at t = {self.time[-1]:g}: {_state(gamma, correlation, length)}"
         return "\n".join([self.title, state] + ([self.reason] if self.reason else []))
 
     @property
@@ -104,10 +104,7 @@ class LearningPath(Record):
 
     def __repr__(self) -> str:
         gamma, correlation, length = self.end
-        return (
-            f"LearningPath({self.title}; ends at gamma {gamma:.4f}, R {correlation:.4f}, "
-            f"L {length:.4f})"
-        )
+        return f"LearningPath({self.title}; ends at {_state(gamma, correlation, length)})"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -134,7 +131,10 @@ class LearningComparison(Record):
 
     def summary(self) -> str:
         """The two ends and the largest distances."""
-        errors = ", ".join(f"{name} {value:.4f}" for name, value in self.max_error.items())
+        errors = ", ".join(
+            f"{name} {value:.4{'f' if value < LONG else 'g'}}"
+            for name, value in self.max_error.items()
+        )
         parts = [self.theory.summary(), self.simulated.summary()]
         return "\n".join([*parts, f"largest distance along the path: {errors}"])
 
@@ -184,7 +184,9 @@ class OverlapSlopes(Record):
     def summary(self) -> str:
         """One line per learning rate."""
         rows = zip(self.lr, self.mean, self.standard_error, strict=True)
-        lines = [f"  lr {lr:<6g} {slope: .4f} +- {error:.4f}" for lr, slope, error in rows]
+        lines = [
+            f"  lr {lr:<6g} {slope: .4f}{plus_minus(error, '.4f')}" for lr, slope, error in rows
+        ]
         runs = f"{len(self.slopes)} runs of {self.num_inputs} inputs from R = {self.start:g}"
         return "\n".join([f"slope of ln(1 - R), {self.method}, {self.student}: {runs}", *lines])
 
@@ -255,6 +257,17 @@ class LearningRates(Record):
             f"{name} {raw:.4g}" for name, raw in zip(self.methods, self.max_lr, strict=True)
         )
         return f"LearningRates({self.student}, zeta = {self.zeta:g}; bound on lr: {bounds})"
+
+
+def plus_minus(error: float, digits: str) -> str:
+    """The error behind its mean; nothing for a single run, which has none."""
+    return "" if np.isnan(error) else f" +- {error:{digits}}"
+
+
+def _state(gamma: float, correlation: float, length: float) -> str:
+    """The order parameters at one time; those of a student that diverged as powers of ten."""
+    long = ".4f" if max(abs(gamma), abs(length)) < LONG else ".4g"
+    return f"gamma {gamma:{long}}, R {correlation:.4f}, L {length:{long}}"
 
 
 def standard_error_of(per_run: Array) -> Array:
