@@ -57,7 +57,7 @@ OPTIONS = (
 COLUMNS = {
     "layer": "layer", "M": "batch_size", "M_eff": "effective_batch_size", "zeta": "zeta",
     "from_mean": "mean_share", "paper": "paper", "formula": "formula", "predicted": "predicted",
-    "measured": "measured", "s.e.": "measured_error", "ratio": "ratio",
+    "measured": "measured", "s.e.": "measured_error", "ratio": "ratio", "(s.e.)": "ratio_error",
 }  # fmt: skip
 
 

@@ -56,6 +56,7 @@ def test_the_table(capsys):
     assert columns[:4] == ["layer", "M", "M_eff", "zeta"]
     row = dict(zip(columns, lines[header + 1].split(), strict=True))
     assert float(row["measured"]) == pytest.approx(expected().layers[0].measured[0], rel=1e-3)
+    assert float(row["(s.e.)"]) == pytest.approx(expected().layers[0].ratio_error[0], rel=1e-3)
     assert lines[header + 3].split()[:3] == ["(all)", "8", "-"]
     assert "restoring_decay(8, 32)" in " ".join(shown.split())
 
