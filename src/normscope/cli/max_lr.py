@@ -116,7 +116,7 @@ def _suggested(settings: Settings) -> tuple[Any, bool]:
         **_given(settings, "momentum", "steps", "batch_size", "tol", "max_seconds", "device"),
         seed=settings["seed"],
     )
-    return found, found.complete
+    return found, not found.ended
 
 
 MODES.add("bisect", _bisected)

@@ -78,7 +78,7 @@ def run(given: dict[str, Any]) -> int | None:
     with contextlib.redirect_stdout(sys.stderr):  # what the user's own code prints
         found = _tabled(settings)
     deliver(found)
-    return None if found.complete else PARTIAL
+    return PARTIAL if found.ended else None
 
 
 def _tabled(settings: dict[str, Any]) -> Any:

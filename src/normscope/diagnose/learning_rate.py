@@ -98,7 +98,7 @@ def suggest_lr(
     trainings = Trainings(subject, data, steps, batch_size, (seed,), tol, deadline)
     bounds = [_theory(subject), _threshold(subject)]
     limit = trainings.limit(subject.model, criterion="diverges")
-    race, complete = _race(subject, trainings, limit)
+    race, ended = _race(subject, trainings, limit)
     return LRAdvice(
         **_recommendation(race, limit, steps),
         bounds=(
@@ -107,7 +107,7 @@ def suggest_lr(
         ),
         race=tuple(race),
         limit=limit,
-        complete=complete,
+        ended=ended,
         seconds=time.monotonic() - began,
         config={**limit.config, "race_steps": LONGER * steps, "max_seconds": max_seconds},
     )
@@ -164,11 +164,11 @@ def _bisected(bound: StabilityBound, steps: int) -> LRBound:
 
 def _race(
     subject: Subject, trainings: Trainings, limit: StabilityLimit
-) -> tuple[list[StabilityTrial], bool]:
-    """Longer trainings, from the best of the bisection on, and whether all came to their end."""
-    if not limit.trials or limit.diverges.low == 0 or INTERRUPTED in limit.reason:
-        return [], limit.complete
-    ended = []
+) -> tuple[list[StabilityTrial], str]:
+    """Longer trainings, from the best of the bisection on, and why they ended early, if so."""
+    if not limit.trials or limit.diverges.low == 0 or INTERRUPTED in limit.ended:
+        return [], limit.ended
+    ended = [limit.ended]
     cap = MARGIN * limit.diverges.low if limit.diverges.high < math.inf else math.inf
     learned = [t for t in limit.trials if t.learned]
     # Without one that learned the first guess is as good a start as any: at rates far above it a
@@ -182,11 +182,11 @@ def _race(
             try:
                 bench.run(lr, subject.seed)
             except SearchEnded as signal:
-                ended.append(signal)
+                ended.append(str(signal))
                 return None
             return bench.trials[-1]
 
-        return climb(run, start, cap), limit.complete and not ended
+        return climb(run, start, cap), "; ".join(filter(None, ended))
 
 
 def _recommendation(

@@ -60,7 +60,7 @@ def _needs_theory(subject: Subject) -> str | None:
     return reason
 
 
-@step("layout", "Where is it normalized, and are the norms in use?", preset="fast", gradients=0.5)
+@step("layout", "Where is it normalized, and are the norms in use?", preset="fast", gradients=1)
 def _layout(subject: Subject, results: Results) -> Any:
     loss = None if subject.task.has_outputs else subject.loss
     return norm_layout(subject.model, subject.batches[:1], loss, seed=subject.seed)
@@ -70,7 +70,7 @@ def _layout(subject: Subject, results: Results) -> Any:
     "sharpness",
     "How sharp is the loss in its sharpest direction (Gauss-Newton matrix of the loss)?",
     preset="fast",
-    gradients=9,
+    gradients=8,
 )
 def sharpness(subject: Subject, results: Results) -> Any:
     """lambda_max of the Gauss-Newton matrix; of the Hessian if the loss hides the outputs."""
@@ -81,7 +81,7 @@ def sharpness(subject: Subject, results: Results) -> Any:
     "signals",
     "How do activations and gradients change with depth, and do they depend on the input?",
     preset="fast",
-    gradients=6,
+    gradients=lambda subject: 5 * len(subject.batches[:LOOKED_AT]),
 )
 def _signals(subject: Subject, results: Results) -> Any:
     found = signals(
@@ -94,7 +94,7 @@ def _signals(subject: Subject, results: Results) -> Any:
     return {"activations": found.activations, "gradients": found.gradients}
 
 
-@step("hessian", "How sharp is the loss itself (Hessian)?", preset="standard", gradients=40)
+@step("hessian", "How sharp is the loss itself (Hessian)?", preset="standard", gradients=15)
 def _hessian(subject: Subject, results: Results) -> Any:
     return top_eigenvalues(hessian(subject.risk()), tol=COARSE, seed=subject.seed)
 
@@ -103,14 +103,14 @@ def _hessian(subject: Subject, results: Results) -> Any:
     "outliers",
     "How much of the sharpness is the mean gradient (pathological sharpness)?",
     preset="standard",
-    gradients=30,
+    gradients=25,
     obstacle=_needs_few_outputs,
 )
 def _outliers(subject: Subject, results: Results) -> Any:
     return leading_directions(plain_risk(subject), k=1, tol=COARSE, seed=subject.seed)
 
 
-@step("conditioning", "How well conditioned is each layer?", preset="standard", gradients=5)
+@step("conditioning", "How well conditioned is each layer?", preset="standard", gradients=2)
 def _conditioning(subject: Subject, results: Results) -> Any:
     return conditioning(subject.model, subject.batches[:1], subject.loss, seed=subject.seed)
 
@@ -119,7 +119,7 @@ def _conditioning(subject: Subject, results: Results) -> Any:
     "density",
     "How are all eigenvalues spread?",
     preset="standard",
-    gradients=25,
+    gradients=18,
     obstacle=_needs_outputs,
 )
 def _density(subject: Subject, results: Results) -> Any:
@@ -130,7 +130,7 @@ def _density(subject: Subject, results: Results) -> Any:
     "regularization",
     "How strongly does batch norm regularize? (One layer in the middle, and all together.)",
     preset="standard",
-    gradients=40,
+    gradients=20,
     obstacle=_needs_batch_norm,
 )
 def _regularization(subject: Subject, results: Results) -> Any:
@@ -152,7 +152,7 @@ def _regularization(subject: Subject, results: Results) -> Any:
     "prediction",
     "What does mean-field theory say, with and without the norms?",
     preset="standard",
-    gradients=0.5,
+    gradients=1.5,
     obstacle=_needs_theory,
 )
 def _prediction(subject: Subject, results: Results) -> Any:
@@ -163,7 +163,7 @@ def _prediction(subject: Subject, results: Results) -> Any:
     "comparison",
     "Do prediction and measurement agree?",
     preset="standard",
-    gradients=20,
+    gradients=18,
     obstacle=_needs_theory,
 )
 def _comparison(subject: Subject, results: Results) -> Any:
@@ -174,7 +174,7 @@ def _comparison(subject: Subject, results: Results) -> Any:
     "stability",
     "Which learning rate trains best, which no longer learns, and which makes training diverge?",
     preset="full",
-    gradients=2500,
+    gradients=1000,
 )
 def _stability(subject: Subject, results: Results) -> Any:
     advice = suggest_lr(
@@ -193,7 +193,7 @@ def _stability(subject: Subject, results: Results) -> Any:
     "what_if",
     "What would change if its norms were placed or scaled otherwise?",
     preset="full",
-    gradients=5000,
+    gradients=1800,
 )
 def _what_if(subject: Subject, results: Results) -> Any:
     return what_if(

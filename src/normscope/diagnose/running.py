@@ -12,7 +12,7 @@ from normscope.diagnose.steps import Measurement
 from normscope.diagnose.subject import Subject
 from normscope.errors import MeasurementError, TheoryError
 from normscope.measure.progress import progress
-from normscope.results import Plan, StabilityLimit, Step
+from normscope.results import Plan, Step
 from normscope.train.run import INTERRUPTED
 
 __all__ = ["Run", "carried_out", "within_memory"]
@@ -66,16 +66,11 @@ class Run:
             return replace(step, status="failed", reason=said(error))
         made = found if isinstance(found, dict) else {measurement.name: found}
         self.results.update(made)
-        for result in made.values():
-            if isinstance(result, StabilityLimit) and not result.complete:
-                return self._cut_short(result, step)
-        return replace(step, status="ok")
-
-    def _cut_short(self, found: StabilityLimit, step: Step) -> Step:
-        """A search that time or Ctrl-C ended; it gives what it knew by then."""
-        if INTERRUPTED in found.reason:
-            self.partial = f"interrupted during {step.name!r}"
-        return replace(step, status="interrupted", reason=found.reason)
+        # trainings that time or Ctrl-C ended give what they knew by then
+        ended = next(filter(None, (getattr(one, "ended", "") for one in made.values())), "")
+        if INTERRUPTED in ended:
+            self.partial = f"interrupted during {measurement.name!r}"
+        return replace(step, status="interrupted" if ended else "ok", reason=ended)
 
     def _measured(self, measurement: Measurement) -> Any:
         found, self._subject, notes = within_memory(

@@ -102,8 +102,8 @@ def what_if(
         variants = [_variant(subject, None, how)]
         for change in chosen:
             tick()
-            if INTERRUPTED in variants[-1].reason:
-                variants.append(Variant(_text(change), reason=INTERRUPTED, complete=False))
+            if INTERRUPTED in variants[-1].ended:
+                variants.append(_interrupted(_text(change)))
             else:
                 variants.append(_variant(subject, change, how))
     _refuse_nothing(variants[1:])
@@ -172,9 +172,13 @@ def _variant(subject: Subject, change: Change | None, trainings: Trainings | Non
         changed = apply_transform(subject.model, change)
         return _measured(replace(subject, model=changed), text, trainings)
     except KeyboardInterrupt:
-        return Variant(text, reason=INTERRUPTED, complete=False)
+        return _interrupted(text)
     except Exception as error:  # whatever a changed network raises: its row says so
         return Variant(text, reason=said(error))
+
+
+def _interrupted(text: str) -> Variant:
+    return Variant(text, reason=INTERRUPTED, ended=INTERRUPTED)
 
 
 def _measured(subject: Subject, text: str, trainings: Trainings | None) -> Variant:
@@ -206,8 +210,8 @@ def _worst(subject: Subject) -> tuple[float, str, str]:
 
 def _trained(subject: Subject, found: Variant, trainings: Trainings) -> Variant:
     if trainings.seconds is not None and trainings.seconds <= 0:
-        found = replace(found, complete=False)
-        return _noted(found, "no trainings: max_seconds are used up")
+        why = "no trainings: max_seconds are used up"
+        return _noted(replace(found, ended=why), why)
     try:
         limit = trainings.limit(subject.model)
     except NormscopeError as error:
@@ -215,7 +219,7 @@ def _trained(subject: Subject, found: Variant, trainings: Trainings) -> Variant:
     best = min((t for t in limit.trials if not t.diverged), key=lambda t: t.final, default=None)
     found = replace(
         found,
-        complete=limit.complete,
+        ended=limit.ended,
         diverges=limit.diverges,
         does_not_learn=limit.does_not_learn,
         reached=math.nan if best is None else best.final,
@@ -230,7 +234,7 @@ def _noted(found: Variant, *notes: str) -> Variant:
 
 
 def _refuse_nothing(after: Sequence[Variant]) -> None:
-    if after and all(v.complete and not v.made for v in after):
+    if after and not any(v.made or v.ended for v in after):
         reasons = " ".join(f"{v.change}: {v.reason}" for v in after)
         raise InputError(f"None of the changes could be made. {reasons}")
 

@@ -69,7 +69,7 @@ class LRAdvice(Record):
         bounds: theory, local threshold, divergence, no learning, in this order.
         race: the trainings that decided, by learning rate.
         limit: the bisection; None if it could not be made.
-        complete: False if time or the user ended the trainings.
+        ended: why trainings ended early; empty if they did not.
         seconds: time spent.
         config: every setting that was in effect.
     """
@@ -84,7 +84,7 @@ class LRAdvice(Record):
     limit: StabilityLimit | None
     seconds: float
     config: dict[str, Any] = field(default_factory=dict)
-    complete: bool = True
+    ended: str = ""
 
     @property
     def ok(self) -> bool:
@@ -120,7 +120,7 @@ class LRAdvice(Record):
         for bound in self.bounds:
             note = f"  ({bound.reason})" if bound.reason else ""
             lines.append(f"  {TITLES[bound.name]:<22} {bound.shown}{note}")
-        end = "" if self.complete else "; NOT complete"
+        end = f"; NOT complete: {self.ended}" if self.ended else ""
         lines.append(f"{self.updates} updates in all, {self.seconds:.1f} s{end}")
         lines.append(", ".join(f"{k} {v}" for k, v in self.config.items() if v is not None))
         return "\n".join(lines)

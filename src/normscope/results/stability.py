@@ -145,6 +145,11 @@ class StabilityLimit(Record):
         return self.bound.reason
 
     @property
+    def ended(self) -> str:
+        """Why the search ended early; empty if it did not."""
+        return "" if self.complete else self.bound.reason
+
+    @property
     def ok(self) -> bool:
         """Whether the interval is closed and the search was not cut short."""
         return self.complete and self.bound.closed

@@ -40,7 +40,7 @@ class Variant(Record):
         kappa: largest kappa_80% of the hidden layers.
         kappa_layer: where.
         reason: what could not be made or measured, and why; empty if nothing.
-        complete: False if time or the user ended its trainings.
+        ended: why its trainings ended early; empty if they did not.
     """
 
     change: str
@@ -55,7 +55,7 @@ class Variant(Record):
     kappa: float = math.nan
     kappa_layer: str = ""
     reason: str = ""
-    complete: bool = True
+    ended: str = ""
 
     @property
     def made(self) -> bool:
@@ -93,9 +93,9 @@ class WhatIf(Record):
         return self.variants[1:]
 
     @property
-    def complete(self) -> bool:
-        """Whether neither time nor the user ended it."""
-        return all(variant.complete for variant in self.variants)
+    def ended(self) -> str:
+        """Why it ended early; empty if neither time nor the user ended it."""
+        return next((variant.ended for variant in self.variants if variant.ended), "")
 
     def __getitem__(self, change: str) -> Variant:
         for variant in self.variants:

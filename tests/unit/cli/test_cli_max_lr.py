@@ -106,7 +106,7 @@ def test_interruption_keeps_what_is_known(mode, capsys, monkeypatch, tmp_path):
     kind = {"bisect": StabilityLimit, "range": LRRange, "suggest": LRAdvice}[mode]
     found = kind.from_json(file.read_text())
     if mode != "range":
-        assert not found.complete
+        assert found.ended
 
 
 OWN = """
