@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["Variant", "WhatIf"]
 
 BEFORE = "as it is"
+CRITERIA = ("does-not-learn", "diverges")
 APART = 3.0  # factor between two ratios that is called large
 WORSE = 1.1  # times the loss reached before: no longer as good
 
@@ -114,13 +115,18 @@ class WhatIf(Record):
         return self.before.lambda_max / after if after > 0 else math.nan
 
     def limit_ratio(
-        self, variant: Variant, criterion: str = "does-not-learn"
+        self, variant: Variant, criterion: str | None = None
     ) -> tuple[float, float, float]:
-        """Bisected limit after / before: value, lowest and highest that the intervals allow."""
-        a, b = limit_of(variant, criterion), limit_of(self.before, criterion)
-        if a is None or b is None or not (a.closed and b.closed):
-            return math.nan, math.nan, math.nan
-        return a.lr / b.lr, a.low / b.high, a.high / b.low
+        """Bisected limit after / before: value, lowest and highest that the intervals allow.
+
+        ``criterion``: ``"does-not-learn"`` or ``"diverges"``; None takes the first for which both
+        limits are closed intervals.
+        """
+        for name in CRITERIA if criterion is None else (criterion,):
+            a, b = limit_of(variant, name), limit_of(self.before, name)
+            if a is not None and b is not None and a.closed and b.closed:
+                return a.lr / b.lr, a.low / b.high, a.high / b.low
+        return math.nan, math.nan, math.nan
 
     def disagreement(self, variant: Variant) -> float:
         """How far the two ratios are apart, as a factor from 1 on; NaN if one is not known."""
@@ -129,7 +135,7 @@ class WhatIf(Record):
 
     @property
     def best(self) -> Variant | None:
-        """The change with the largest gain in the rate that still learns, if one is certain.
+        """The change with the largest gain in the rate that it bears, if one is certain.
 
         Certain: the lowest gain that the intervals allow is above 1. What then learns worse (its
         trainings come to a loss more than 10 % above the one before) is left out.

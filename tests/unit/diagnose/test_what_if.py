@@ -1,5 +1,6 @@
 """what_if: before and after, honest about what cannot be made, and without a trace."""
 
+import dataclasses
 import math
 
 import pytest
@@ -201,6 +202,15 @@ def test_ratios_that_differ_are_called_out():
     assert len(found.notes) == 1
     assert "differ by a factor 60" in found.notes[0]
     assert "differ by a factor 60" in found.summary()
+
+
+def test_where_nothing_learned_divergence_is_compared():
+    deaf = StabilityBound("does-not-learn", 0.0, 1.1)
+    before = dataclasses.replace(variant("as it is", 60.0, 0.9, 1.1), does_not_learn=deaf)
+    found = WhatIf((before, variant("calm", 60.0, 1.8, 2.2)), 1.0)
+    assert found.limit_ratio(found["calm"])[0] == pytest.approx(2)
+    assert math.isnan(found.limit_ratio(found["calm"], "does-not-learn")[0])
+    assert found.best is found["calm"]
 
 
 def test_a_real_network_whose_ratios_differ():
