@@ -1,80 +1,45 @@
-"""What normscope says of a network before it is trained, and measures on it: `make demo`.
+"""`make demo`: a deep network that blows up, its normalized twin, and what normscope says of them.
 
-A fully connected ReLU network, without and with batch norm: how sharp is its loss, which
-learning rate can it bear, what does the norm's gain change, and does a real network agree?
+Everything comes with the package: the networks, the data (8 x 8 digits), the pages it writes.
 """
 
-from itertools import pairwise
 from pathlib import Path
 
-import torch
-from torch import nn
+from rich.columns import Columns
+from rich.console import Console
+from rich.panel import Panel
 
 import normscope as ns
-from normscope import report
-from normscope.results import PredictionSet
 
-WIDTHS = [784, 1000, 1000, 1000, 10]
-MOMENTUM = 0.9
-THEORIES = ("corrected", "frozen", "wei2019")
-CHART = Path(__file__).resolve().parents[1] / "out" / "prediction.html"
-
-
-def network(norm: str | None = None, gamma: float | None = None) -> ns.NetworkSpec:
-    return ns.mlp(WIDTHS, weight_variance=2.0, bias_variance=0.5, norm=norm, gamma=gamma)
+PLAIN = "mlp:64-" + "64-" * 10 + "10,norm=none"  # ten hidden layers of 64
+NORMED = PLAIN.replace("none", "batch")
+LR, PRESET = 2.0, "full"
+PAGES = Path(__file__).resolve().parents[1] / "out"
+WIDE = 120  # characters for two columns; a narrower terminal shows one below the other
 
 
-def module(norm: str | None, generator: torch.Generator) -> nn.Module:
-    """The same network as a torch module, drawn at random."""
-    layers: list[nn.Module] = []
-    for before, after in pairwise(WIDTHS):
-        linear = nn.Linear(before, after)
-        nn.init.normal_(linear.weight, 0, (2.0 / before) ** 0.5, generator=generator)
-        nn.init.normal_(linear.bias, 0, 0.5**0.5, generator=generator)
-        layers += [linear, *([nn.BatchNorm1d(after)] if norm else []), nn.ReLU()]
-    return nn.Sequential(*layers[: -2 if norm else -1])
-
-
-def measured(norm: str | None) -> float:
-    """lambda_max of a real network on 400 random inputs, batch norm in train mode."""
-    generator = torch.Generator().manual_seed(0)
-    model = module(norm, generator)
-    inputs = torch.randn(400, WIDTHS[0], generator=generator)
-    risk = ns.Risk(model, inputs, loss="mse", statistics="batch", parameters="weights")
-    return ns.top_eigenvalues(ns.fisher(risk)).largest
+def trained(name: str) -> str:
+    """What becomes of a fresh copy at this learning rate."""
+    run = ns.fit(ns.network(name), "digits", "cross_entropy", lr=LR, steps=100)
+    end = f"diverged after {run.updates} steps" if run.diverged else f"trained {run.updates} steps"
+    return f"{end}: loss {run.losses[0]:.3g} -> {run.losses[-1]:.3g}"
 
 
 def main() -> None:
-    print(f"A ReLU network {'-'.join(map(str, WIDTHS))} at random initialization, 400 samples.\n")
-    plain = ns.predict([network()], samples=400, theory=THEORIES)
-    normed = ns.predict(
-        [network("batch", gamma) for gamma in (0.1, 0.5, 1.0)], samples=400, theory=THEORIES
-    )
-    print(PredictionSet((*plain, *normed)).summary(MOMENTUM))
-
-    before, (small, _, after) = plain[0], normed.select("corrected")
-    print(
-        f"\nWithout norm it can bear a learning rate of {before.critical_lr(MOMENTUM):.2g} (SGD, "
-        f"momentum {MOMENTUM}).\nBatch norm makes it "
-        f"{before.lambda_max / after.lambda_max:.0f} times flatter at gamma = 1 (learning rate "
-        f"{after.critical_lr(MOMENTUM):.2g}),\n"
-        f"and {before.lambda_max / small.lambda_max:.0f} times at gamma = 0.1 "
-        f"({small.critical_lr(MOMENTUM):.2g})."
-    )
-
-    print("\nMeasured on one random network, 400 random inputs (J^T J / T, weights):")
-    for norm, prediction in ((None, before), ("batch", after)):
-        print(
-            f"  {norm or 'no'} norm: lambda_max {measured(norm):.4g}, predicted "
-            f"{prediction.lambda_max:.4g}, with splitting {prediction.lambda_max_split:.4g}"
-        )
-
-    gammas = [round(0.1 * step, 1) for step in range(1, 42)]
-    curve = ns.predict([network("batch", g) for g in gammas], samples=400, theory=THEORIES)
-    CHART.parent.mkdir(exist_ok=True)
-    report.save(PredictionSet((*plain, *curve)).chart(momentum=MOMENTUM), CHART)
-    print(f"\nThe whole curve over gamma, to open in a browser: {CHART}")
-    print("The same on the command line: normscope predict --help")
+    PAGES.mkdir(exist_ok=True)
+    console = Console()
+    if not console.is_terminal:
+        console.width = WIDE
+    width = console.width // 2 if console.width >= WIDE else console.width
+    columns = []
+    for title, name in (("without norms", PLAIN), ("with batch norm", NORMED)):
+        console.print(f"Trained at lr {LR:g} {title}: {trained(name)}")
+        found = ns.examine(ns.network(name), "digits", lr=LR, preset=PRESET)
+        page = found.save(PAGES / f"{title.replace(' ', '-')}.html")
+        columns.append(Panel(found, title=title, subtitle=page.name, width=width))
+    console.print(Columns(columns, padding=0))
+    console.print(f"The whole story, to open in a browser: {PAGES}/*.html", soft_wrap=True)
+    console.print("Your own network: normscope examine my_model:make --data my_data:loader")
 
 
 if __name__ == "__main__":

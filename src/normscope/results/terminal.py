@@ -60,7 +60,7 @@ def _findings(findings: tuple[Finding, ...]) -> list[Any]:
     for finding in findings:
         said = Text(finding.title, style="bold")
         said.append(f"  [{finding.layer}]" if finding.layer else "", style="not bold dim")
-        for item in finding.evidence[:2]:
+        for item in finding.evidence[:1]:  # the page has them all
             said.append(f"\n{item}", style="not bold dim")
         said.append(f"\n{finding.meaning}", style="not bold")
         said.append(f"\n-> {finding.advice}" if finding.advice else "", style="not bold green")
