@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 
 README = Path(__file__).parent.parent / "README.md"
 
@@ -14,6 +15,7 @@ def python_blocks():
 
 def test_readme_code_runs_and_prints_what_it_says(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # a block writes a page
+    torch.set_default_dtype(torch.float32)  # as a reader has it; the next test sets its own
     scope = {}
     checked = 0
     for block in python_blocks():
