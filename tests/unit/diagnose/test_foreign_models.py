@@ -338,3 +338,17 @@ def test_several_outputs_without_a_loss_that_picks_one():
     model, (batch, _), _ = built("dict-and-tuple")
     with pytest.raises(InputError, match="the model gives 2"):
         examine(model, [(batch, batch["label"])], "cross_entropy")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in MODELS if "resnet" not in name])
+def test_trainings_and_what_ifs(name, tmp_path):
+    model, batches, loss = built(name)
+    before = fingerprint(model, batches)
+    found = examine(model, batches, loss, lr=0.1, preset="full")
+    assert fingerprint(model, batches) == before
+    assert not found.missing, found.summary()
+    assert found["advice"].ok
+    assert found["advice"].lr < found["stability"].diverges.low
+    assert any(variant.made for variant in found["what_if"].after)
+    assert found.save(tmp_path / "page.html").stat().st_size < 3_000_000
