@@ -207,8 +207,10 @@ def _three(value: float | None) -> str:
 
 def _ends(bound: list[float]) -> str:
     low, _, high = bound
+    if low == 0:  # nothing learned within 50 updates
+        return "none learned"
     if high == math.inf:
-        return "none" if low == 0 else f"above {low:.2g}"
+        return f"above {low:.2g}"
     return f"{low:.2g} to {high:.2g}"
 
 

@@ -58,10 +58,7 @@ def _built(spec: NetworkSpec) -> Callable[[], nn.Module]:
     return lambda: build(spec, 0)
 
 
-def _small_cnn(norm: str | None) -> NetworkSpec:
-    return cnn((3, 16, 16), channels=[8, 16, 32], stride=2, padding=1, norm=norm, head="pool")
-
-
+SMALL_CNN = cnn((3, 16, 16), channels=[8, 16, 32], stride=2, padding=1, head="pool")
 SHALLOW, DEEP = "mlp:64-100-100-10", "mlp:64-50-50-50-50-50-50-50-50-10"
 NARROW = "mlp:64-40-40-40-10"
 TANH = "mlp:196-64-64-64-64-64-64-64-64-64-64-10"
@@ -73,8 +70,7 @@ DEVELOPMENT = (
     Entry("MLP of 9 layers, batch", "digits", _named(DEEP), 32),
     Entry("MLP, batch, gamma 0.1", "digits", _named(SHALLOW, gamma=0.1), 32),
     Entry("MLP, layer", "fashion-mnist", _named("mlp:196-128-128-10", norm="layer")),
-    Entry("CNN, none", "cifar10", _built(_small_cnn(None))),
-    Entry("CNN, batch", "cifar10", _built(_small_cnn("batch"))),
+    Entry("CNN, none", "cifar10", _built(SMALL_CNN)),
     *(
         Entry(f"MLP of 4 layers, {name}", "digits", _named(NARROW, seed=5, **options), 32)
         for name, options in (
@@ -84,6 +80,12 @@ DEVELOPMENT = (
             ("batch, gamma 0.2", {"gamma": 0.2}),
             ("batch, also before last", {"extra_norms": "before-last"}),
         )
+    ),
+    Entry(
+        "MLP of 6 layers, layer, tanh",
+        "digits",
+        _named("mlp:64-40-40-40-40-40-10", seed=6, norm="layer", activation="tanh"),
+        32,
     ),
 )
 
