@@ -50,7 +50,7 @@ def promising(case: Case) -> Iterator[Finding]:
     """The change that lets the network learn at the largest rate, if one certainly does."""
     found = case["what_if"]
     best = found.best
-    if best is None and (only := _first_to_learn(found)) is not None:
+    if (only := _first_to_learn(found)) is not None:
         yield Finding(
             "",
             "warning",
@@ -73,8 +73,10 @@ def promising(case: Case) -> Iterator[Finding]:
         return
     gain, low, high = found.limit_ratio(best)
     curvature = found.curvature_ratio(best)
+    learns = math.isfinite(found.limit_ratio(best, "does-not-learn")[0])
+    what = "still learns" if learns else "does not diverge"
     shown = (
-        evidence("learning rate that still learns, after / before", gain, 1.0, low=low, high=high,
+        evidence(f"learning rate that {what}, after / before", gain, 1.0, low=low, high=high,
                  source="what_if"),
         evidence("lambda_max before / after", curvature, source="what_if"),
     )  # fmt: skip
@@ -86,7 +88,8 @@ def promising(case: Case) -> Iterator[Finding]:
     yield Finding(
         "",
         "note",
-        f"{best.change!r} lets it learn at {gain:.2g} times the learning rate",
+        f"{best.change!r} lets it {'learn' if learns else 'be trained'} at {gain:.2g} times the "
+        "learning rate",
         shown,
         f"A copy with this change was trained beside the network as it is.{differ}",
         f"Try ns.apply_transform(model, {best.change!r}), then suggest_lr again.",
