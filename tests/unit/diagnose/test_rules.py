@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 
 import pytest
 import torch
@@ -229,6 +230,11 @@ def test_remedy_of_pathological_sharpness_is_the_measured_one():
     [finding] = [f for f in again if f.rule == "pathological-sharpness"]
     assert "'norm-output' makes the loss" in finding.advice
     assert any("norm-output" in e.quantity for e in finding.evidence)
+    before, after = changed.variants
+    sharper = replace(changed, variants=(before, replace(after, lambda_max=2 * before.lambda_max)))
+    again = findings_of({**found.measurements, "what_if": sharper}, found.config)
+    [finding] = [f for f in again if f.rule == "pathological-sharpness"]
+    assert "does not flatten this loss: with 'norm-output' it is 2 times sharper" in finding.advice
 
 
 def test_every_rule_is_tested_here():

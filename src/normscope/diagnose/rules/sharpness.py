@@ -33,7 +33,7 @@ def pathological(case: Case) -> Iterator[Finding]:
             "Normalizing the outputs would not flatten the loss much.",
         )
         return
-    remedies, gain = _measured_remedy(case)
+    remedies, advice = _measured_remedy(case)
     yield Finding(
         "",
         "note",
@@ -41,7 +41,7 @@ def pathological(case: Case) -> Iterator[Finding]:
         (*shown, *remedies),
         "A few directions, in which all samples move together, are far sharper than the rest, and "
         "they alone bound the learning rate.",
-        "Normalize the last layer" + (gain or f": {REMEDY} shows what that gains."),
+        advice or f"Normalize the last layer: {REMEDY} shows what that gains.",
     )
 
 
@@ -59,9 +59,14 @@ def _measured_remedy(case: Case) -> tuple[list[Evidence], str]:
     if not tried:
         return [], ""
     best = max(tried, key=found.curvature_ratio)
-    return (
-        shown,
-        f": {best.change!r} makes the loss {found.curvature_ratio(best):.2g} times flatter.",
+    gain = found.curvature_ratio(best)
+    if gain > 1:
+        return shown, (
+            f"Normalize the last layer: {best.change!r} makes the loss {gain:.2g} times flatter."
+        )
+    return shown, (
+        "Normalizing the last layer does not flatten this loss: with "
+        f"{best.change!r} it is {1 / gain:.2g} times sharper."
     )
 
 
