@@ -12,7 +12,7 @@ NOT_CI := real_data or browser or gpu or bench
 .PHONY: help demo test test-slow test-real-data test-browser lint format types layers bench clean
 
 help:
-	@echo "demo       install, then show a prediction and a measurement"
+	@echo "demo       install, then examine a network that blows up and its normalized twin"
 	@echo "test       install, then lint, types, import levels and the tests (CI, part 1)"
 	@echo "test-slow  the long tests (CI, part 2)"
 	@echo "test-real-data  needs NORMSCOPE_DATA=DIR with the real data sets"
