@@ -128,7 +128,7 @@ def _density(subject: Subject, results: Results) -> Any:
 
 @step(
     "regularization",
-    "How strongly does batch norm regularize? (One layer in the middle, and all together.)",
+    "How strongly does batch norm regularize, by the example of the layer in the middle?",
     preset="standard",
     gradients=20,
     obstacle=_needs_batch_norm,

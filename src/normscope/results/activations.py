@@ -141,17 +141,7 @@ class Activations(Record):
 
     def to_frame(self) -> pd.DataFrame:
         """One row per layer, those left out among them with their reason."""
-        import pandas as pd
-
-        rows = {s.name: s.row() for s in self.signals}
-        return pd.DataFrame(
-            [
-                {"layer": x.name, "number": x.number, "kind": x.kind}
-                | (rows.get(x.name, {}) if x.status == "ok" else {})
-                | {"status": x.status, "reason": x.reason}
-                for x in self.coverage.layers
-            ]
-        ).set_index("layer")
+        return self.coverage.to_frame({s.name: s.row() for s in self.signals})
 
     def summary(self) -> str:
         """A few lines for a terminal."""

@@ -174,17 +174,7 @@ class Gradients(Record):
 
     def to_frame(self) -> pd.DataFrame:
         """One row per layer, those left out among them with their reason."""
-        import pandas as pd
-
-        rows = {layer.name: layer.row() for layer in self.layers}
-        return pd.DataFrame(
-            [
-                {"layer": x.name, "number": x.number, "kind": x.kind}
-                | (rows.get(x.name, {}) if x.status == "ok" else {})
-                | {"status": x.status, "reason": x.reason}
-                for x in self.coverage.layers
-            ]
-        ).set_index("layer")
+        return self.coverage.to_frame({layer.name: layer.row() for layer in self.layers})
 
     def summary(self) -> str:
         """A few lines for a terminal."""

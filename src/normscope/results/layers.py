@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from normscope.record import Record
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["Coverage", "LayerStatus"]
 
@@ -45,6 +50,19 @@ class Coverage(Record):
     def left_out(self) -> tuple[LayerStatus, ...]:
         """The layers that were not, each with its reason."""
         return tuple(layer for layer in self.layers if layer.status != "ok")
+
+    def to_frame(self, rows: Mapping[str, Mapping[str, Any]]) -> pd.DataFrame:
+        """One row per layer: ``rows`` of those measured, the reason of those left out."""
+        import pandas as pd
+
+        return pd.DataFrame(
+            [
+                {"layer": x.name, "number": x.number, "kind": x.kind}
+                | dict(rows.get(x.name, {}) if x.status == "ok" else {})
+                | {"status": x.status, "reason": x.reason}
+                for x in self.layers
+            ]
+        ).set_index("layer")
 
     def summary(self) -> str:
         """One line, and one for each reason to leave layers out."""

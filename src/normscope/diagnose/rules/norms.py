@@ -12,7 +12,7 @@ from normscope.results import Finding
 MANY = 0.5  # share of hidden layers with a norm
 GAP, RATIO = 0.5, 2.0  # of running against batch statistics
 POWER = 10.0  # mean square of the last layer's inputs that is called large
-STRONG, WEAK = 0.1, 1e-3  # penalty by batch statistics, as a share of the loss
+STRONG, WEAK = 0.1, 1e-3  # gap and penalty by batch statistics, as shares of the loss
 
 
 @rule("last-layer-unnormalized", "layout", source=KARAKIDA2019, where="Sec. 4 (last-layer norm)")
@@ -114,22 +114,26 @@ def unused_norm(case: Case) -> Iterator[Finding]:
     )
 
 
-@rule("batch-size", "regularization", source=LUO2019, where="Eq. (3) and App. C.4")
+@rule("batch-size", "layout", "regularization", source=LUO2019, where="Eq. (3) and App. C.4")
 def batch_size(case: Case) -> Iterator[Finding]:
-    """How strong a penalty the noise of batch statistics is, beside the loss."""
+    """What the noise of batch statistics adds to the loss, measured on some of the layers."""
     found = case["regularization"]
     size, loss = int(found.batch_sizes[-1]), found.population_loss
     here = case.samples or size
     scale = size / here / loss if loss > 0 else math.nan  # both fall like 1 / batch size
-    penalty = scale * float(sum(layer.paper[-1] for layer in found.layers))
     gap, wide = scale * float(found.together[-1]), scale * 2 * float(found.together_error[-1])
+    penalty = scale * float(sum(layer.paper[-1] for layer in found.layers))
+    # The layers that were not measured are taken to give as much each, at most.
+    norms = [n for n in case["layout"].norms if n.used and "Batch" in n.kind]
+    total = penalty * max(len(norms) / len(found.layers), 1.0)
+    measured = ", ".join(layer.layer for layer in found.layers[:3])
     shown = (
-        evidence(f"penalty zeta gamma^2 at batch size {here}, as a share of the loss", penalty,
-                 STRONG, source="regularization"),
-        evidence(f"gap of the loss at batch size {here}, as a share of the loss", gap, STRONG,
-                 low=gap - wide, high=gap + wide, source="regularization"),
+        evidence(f"gap of the loss at batch size {here} by {measured}, as a share of the loss",
+                 gap, STRONG, low=gap - wide, high=gap + wide, source="regularization"),
+        evidence("penalty zeta gamma^2 of all batch norms, estimated, as a share of the loss",
+                 total, WEAK, source="regularization"),
     )  # fmt: skip
-    if max(penalty, gap - wide) > STRONG:
+    if gap - wide > STRONG:
         yield Finding(
             "",
             "warning",
@@ -137,8 +141,9 @@ def batch_size(case: Case) -> Iterator[Finding]:
             shown,
             "The noise of its statistics makes up a good part of the loss.",
             "Use larger batches, group norm, or layer norm.",
+            layer=found.layers[0].layer,
         )
-    elif penalty < WEAK:
+    elif total < WEAK and gap + wide < STRONG:
         yield Finding(
             "",
             "note",

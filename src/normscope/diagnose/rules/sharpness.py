@@ -99,7 +99,7 @@ def gamma_sharpens(case: Case) -> Iterator[Finding]:
     yield Finding(
         "",
         "warning" if sharpens else "note",
-        "gamma is large: the norms sharpen the loss" if sharpens else "gamma is large",
+        "The norms sharpen the loss at this gamma" if sharpens else "gamma is large",
         tuple(shown),
         "lambda_max grows with gamma squared. Beyond some gamma a network with batch norm is "
         "sharper than the same network without."

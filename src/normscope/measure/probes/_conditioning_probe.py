@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
 import numpy as np
@@ -50,7 +51,7 @@ class _Layer:
         self.complete = False  # both moments are known to fit
 
 
-class MomentProbe(Probe):
+class MomentProbe(Probe, ABC):
     """Sums Sigma_x as signals pass, and Sigma_g in backward passes that its subclasses make."""
 
     def __init__(
@@ -143,9 +144,9 @@ class MomentProbe(Probe):
         if self.exact is not None:
             self.exact.release()
 
+    @abstractmethod
     def send_back(self, run: Pass) -> None:
         """Make the backward passes, if they are not made yet."""
-        raise NotImplementedError
 
     # ---- results
 
