@@ -33,7 +33,7 @@ def parser() -> Parser:
         OPTIONS,
         description="Rebuild the page of an examination from the data that was saved with it.\n"
         "Needs neither the network nor its data.",
-        epilog="example:\n  normscope examine resnet20 --data cifar10 --output run.json\n"
+        epilog="example:\n  normscope examine mlp:64-64-10 --data digits --save-data run.json\n"
         "  normscope report run.json --output page.html",
     )
 

@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 from normscope.data import DataSet, load_data
 from normscope.errors import InputError
 from normscope.measure._batches import NO_BATCHES, Batch, owned_batch
-from normscope.measure._session import random_state
+from normscope.measure._loaders import reading
 
 __all__ = ["BATCH_SIZE", "Stream", "as_stream"]
 
@@ -36,9 +36,9 @@ class Stream:
     total: int | None
 
     def batches(self, device: torch.device) -> Generator[Batch, None, None]:
-        """The batches; the global generators are as they were once it is used up or closed."""
+        """The batches; all random generators are as they were once it is used up or closed."""
         seen = False
-        with random_state(device):
+        with reading(self.source, device):
             for index, item in enumerate(self.source):
                 seen = True
                 yield owned_batch(item, index, split=self.split)

@@ -14,13 +14,14 @@ from normscope.errors import InputError, MeasurementError
 from normscope.measure._batches import Batch, materialized
 from normscope.measure._checkpoints import recomputed
 from normscope.measure._functional import ModelFunction
+from normscope.measure._loaders import reading
 from normscope.measure._loss import Loss, LossItself, flat
 from normscope.measure._losses import as_loss
 from normscope.measure._memory import budget_bytes
 from normscope.measure._parameters import ParameterSet, computed_dtype, select_parameters
 from normscope.measure._plan import PASSING, PASSING_TWICE, Piece, pieces
 from normscope.measure._proof import loss_and_gradient, prove
-from normscope.measure._session import original_module, random_state
+from normscope.measure._session import original_module
 from normscope.measure._sharding import Sharing, joined
 from normscope.measure._statistics import STATISTICS, check_statistics
 from normscope.seeds import checked_seed
@@ -118,7 +119,7 @@ class Risk:
             seed=seed,
             memory=memory,
         )
-        with random_state(risk.device):  # loaders draw from the global generators
+        with reading(batches, risk.device):
             risk.batches = materialized(batches, split=True)
         prove(risk)
         return risk
@@ -152,7 +153,7 @@ class Risk:
             seed=seed,
             memory=memory,
         )
-        with random_state(risk.device):
+        with reading(batches, risk.device):
             risk.batches = materialized(batches, split=False)
         prove(risk)
         return risk

@@ -14,10 +14,10 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
-from torch.utils.data import DataLoader
 
 from normscope.data import Batches, DataSet, batch_order, load_data
 from normscope.errors import InputError
+from normscope.measure._loaders import loader_generators
 
 __all__ = ["Feed", "FeedOptions", "as_feed"]
 
@@ -148,7 +148,7 @@ class LoaderFeed(Feed):
         self._loader = loader
         self.per_epoch = _length(loader)
         self.description = f"{type(loader).__name__}, {self.per_epoch or 'unknown'} batches"
-        self.generators = _loader_generators(loader)
+        self.generators = loader_generators(loader)
 
     def epoch(self, index: int, start: int) -> Iterator[Any]:
         batches = iter(self._loader)
@@ -215,14 +215,6 @@ def _length(loader: Iterable[Any]) -> int | None:
         return len(loader) if isinstance(loader, Sized) else None
     except TypeError:  # a DataLoader over a stream has __len__ and cannot tell
         return None
-
-
-def _loader_generators(loader: Iterable[Any]) -> list[torch.Generator]:
-    if not isinstance(loader, DataLoader):
-        return []
-    found = [loader.generator, getattr(loader.sampler, "generator", None)]
-    unique = {id(g): g for g in found if isinstance(g, torch.Generator)}
-    return list(unique.values())
 
 
 def _tensor(leaf: Any) -> Any:

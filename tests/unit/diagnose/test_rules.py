@@ -241,6 +241,16 @@ def test_remedy_of_pathological_sharpness_is_the_measured_one():
     assert "does not flatten this loss: with 'norm-output' it is 2 times sharper" in finding.advice
 
 
+def test_running_statistics_name_the_layer_that_is_furthest_off():
+    first, second = "1", "4"
+    net = updated(mlp(norm=nn.BatchNorm1d))
+    layers = dict(net.named_modules())
+    layers[first].running_mean += 0.46 * layers[first].running_var.sqrt()  # 0.92 of what is allowed
+    layers[second].running_var /= 2.3  # beyond what is allowed
+    [found] = [f for f in examine(net, data()).findings if f.rule == "running-statistics"]
+    assert (found.severity, found.layer) == ("warning", second)
+
+
 def test_every_rule_is_tested_here():
     advice = {"recommended-lr", "promising-change"}
     here = {*FAST, *STANDARD, *advice, "lr-above-limit", "batch-size"}

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from normscope.diagnose.rules.base import Case, evidence, rule
 from normscope.refs import BJORCK2018, KARAKIDA2019, LUO2019
 from normscope.results import Finding
+from normscope.results.layout import NormUse
 
 MANY = 0.5  # share of hidden layers with a norm
 GAP, RATIO = 0.5, 2.0  # of running against batch statistics
@@ -61,15 +62,14 @@ def running_statistics(case: Case) -> Iterator[Finding]:
             "variance 1.",
         )
         return
-    worst = max(kept, key=lambda n: max(n.mean_gap / GAP, abs(math.log(n.variance_ratio))))
+    worst = max(kept, key=_disagreement)
     shown = (
         evidence("largest gap of means, in running deviations", worst.mean_gap, GAP,
                  source="layout"),
         evidence("batch variance / running variance there", worst.variance_ratio, RATIO,
                  source="layout"),
     )  # fmt: skip
-    off = worst.mean_gap > GAP or abs(math.log(worst.variance_ratio)) > math.log(RATIO)
-    if not off:
+    if _disagreement(worst) <= 1:
         yield Finding(
             "", "ok", "Running statistics agree with those of the batch", shown,
             "Training and evaluation see the same network.",
@@ -85,6 +85,13 @@ def running_statistics(case: Case) -> Iterator[Finding]:
         "to renew the statistics; with small batches use group norm.",
         layer=worst.name,
     )
+
+
+def _disagreement(norm: NormUse) -> float:
+    """How far running statistics are off, in units of what is allowed."""
+    ratio = norm.variance_ratio
+    apart = abs(math.log(ratio)) / math.log(RATIO) if ratio > 0 else math.inf
+    return max(norm.mean_gap / GAP, apart)
 
 
 @rule("unused-norm", "layout", source=BJORCK2018, where="Sec. 1, batch normalization")

@@ -15,7 +15,7 @@ from normscope.checks import checked_count
 from normscope.data import Batches, DataSet, load_data
 from normscope.errors import InputError
 from normscope.measure._batches import Batch, materialized
-from normscope.measure._session import random_state
+from normscope.measure._loaders import reading
 from normscope.seeds import numpy_generator
 
 __all__ = ["pool_of"]
@@ -67,7 +67,7 @@ def _drawn(pool: Batch, limit: int | None, seed: int) -> Batch:
 
 
 def _joined(loader: Iterable[Any], limit: int | None) -> Batch:
-    with random_state(torch.device("cpu")):  # loaders draw from the global generators
+    with reading(loader, torch.device("cpu")):
         parts = materialized(_up_to(loader, limit), split=True)
     if any(part.targets is None for part in parts):
         raise InputError(NO_TARGETS)

@@ -34,8 +34,9 @@ _FAMILIES: dict[str, Callable[..., nn.Module]] = {
 def network(name: str, *, seed: int = 0, **options: Any) -> nn.Module:
     """A network by name: ``"resnet20"``, ``"mlp:784-256-10"``, ``"cnn6"``, ``"wei-cnn"``, ...
 
-    Options may stand in the name, ``"resnet110:norm=none,extra_norms=top"``; several values are
-    joined by ``+``. Residual and VGG-style networks come in every depth 6n + 2.
+    Options may stand in the name, ``"resnet110:norm=none,extra_norms=top"``, behind commas or
+    colons; several values are joined by ``+``. Residual and VGG-style networks come in every depth
+    6n + 2.
 
     Args:
         name: a name in ``ZOO``, with options.
@@ -92,7 +93,7 @@ def _factory(base: str) -> Callable[..., nn.Module]:
 def _parsed(rest: str) -> tuple[list[Any], dict[str, Any]]:
     positional: list[Any] = []
     named: dict[str, Any] = {}
-    for item in filter(None, (piece.strip() for piece in rest.split(","))):
+    for item in filter(None, (piece.strip() for piece in re.split("[,:]", rest))):
         key, equals, value = item.partition("=")
         if equals:
             named[key.strip().replace("-", "_")] = _values(value.strip())

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable, Iterator, Sized
+from contextlib import AbstractContextManager
 from typing import Any
 
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
-from torch.utils.data import DataLoader
 
 from normscope.data import load_data
 from normscope.errors import InputError
+from normscope.measure import _loaders
 from normscope.train._feed import Feed, FeedOptions, LoaderFeed, as_feed
 from normscope.train._objective import LossObjective, Objective, floating_dtype
 
@@ -49,17 +49,9 @@ def repeatable(data: Any) -> Any:
     return type(type(data).__name__, (ClonedBatches,), {})(data)
 
 
-@contextlib.contextmanager
-def kept_generators(data: Any) -> Iterator[None]:
+def kept_generators(data: Any) -> AbstractContextManager[None]:
     """Random generators that a loader owns are afterwards where they were."""
-    loader = data.loader if isinstance(data, ClonedBatches) else None
-    found = as_feed(loader, FeedOptions()).generators if isinstance(loader, DataLoader) else []
-    states = [generator.get_state() for generator in found]
-    try:
-        yield
-    finally:
-        for generator, state in zip(found, states, strict=True):
-            generator.set_state(state)
+    return _loaders.kept_generators(data.loader if isinstance(data, ClonedBatches) else data)
 
 
 def batches(

@@ -1,0 +1,43 @@
+"""The random generators that a user's loader owns or draws from."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader
+
+from normscope.measure._session import random_state
+
+__all__ = ["kept_generators", "loader_generators", "reading"]
+
+
+def loader_generators(loader: Any) -> list[torch.Generator]:
+    """Generators of a DataLoader and its samplers, each once; none of anything else."""
+    if not isinstance(loader, DataLoader):
+        return []
+    batches = loader.batch_sampler
+    owners = [loader, loader.sampler, batches, getattr(batches, "sampler", None)]
+    found = [getattr(owner, "generator", None) for owner in owners]
+    unique = {id(g): g for g in found if isinstance(g, torch.Generator)}
+    return list(unique.values())
+
+
+@contextlib.contextmanager
+def kept_generators(loader: Any) -> Iterator[None]:
+    """They are afterwards where they were: a look at the data does not change what comes next."""
+    kept = [(generator, generator.get_state()) for generator in loader_generators(loader)]
+    try:
+        yield
+    finally:
+        for generator, state in kept:
+            generator.set_state(state)
+
+
+@contextlib.contextmanager
+def reading(loader: Any, device: torch.device) -> Iterator[None]:
+    """While a loader is read: the global generators, and its own, are afterwards as before."""
+    with random_state(device), kept_generators(loader):
+        yield
