@@ -1,8 +1,9 @@
-"""Arguments that are checked in many places: whole numbers, finite numbers."""
+"""Arguments that are checked in many places: whole numbers, finite numbers, files to write."""
 
 from __future__ import annotations
 
 import operator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from normscope.errors import InputError
 
-__all__ = ["checked_count", "checked_number", "checked_numbers"]
+__all__ = ["checked_count", "checked_number", "checked_numbers", "checked_target"]
 
 Array = NDArray[np.float64]
 
@@ -56,3 +57,15 @@ def checked_number(value: ArrayLike, name: str) -> float:
     if made.size != 1:
         raise InputError(f"{name} must be one number. Got {made.size} of them.")
     return float(made.item())
+
+
+def checked_target(path: str | Path) -> Path:
+    """``path`` as a file that can be written: its folder is there, and it is no folder itself."""
+    target = Path(path)
+    if not target.parent.is_dir():
+        raise InputError(
+            f"There is no folder {target.parent} to write {target.name!r} to. Make it first."
+        )
+    if target.is_dir():
+        raise InputError(f"{target} is a folder. Give the name of a file.")
+    return target

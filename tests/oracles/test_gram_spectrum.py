@@ -183,7 +183,10 @@ def test_leading_directions_shares_against_dense_eigenvectors():
     np.testing.assert_allclose(found.values, values.flip(0)[:2].numpy(), rtol=1e-9)
     np.testing.assert_allclose(found.shares, shares.numpy(), atol=1e-6)
     assert found.outliers.max() <= found.rayleigh.max() * (1 + 1e-9)
-    assert found.rayleigh.max() <= found.values[0] * (1 + 1e-9)
+    inside = torch.linalg.eigvalsh(basis.T @ ns.fisher(risk).to_dense() @ basis)[-1]
+    np.testing.assert_allclose(found.span, float(inside), rtol=1e-9)
+    assert found.rayleigh.max() <= found.span <= found.values[0] * (1 + 1e-9)
+    assert found.explained == pytest.approx(found.span / found.values[0])
     assert found.shares[0] > 0.8  # ReLU networks are not centred
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from normscope.checks import checked_target
 from normscope.errors import InputError
 
 __all__ = [
@@ -139,5 +140,4 @@ def check_data_file(path: str) -> None:
     target = Path(path)
     if target.suffix.lower() != ".json":
         raise InputError(f"Data is saved as JSON, in a file that ends in .json. Got {path!r}.")
-    if not target.parent.is_dir():
-        raise InputError(f"There is no folder {target.parent} to write {target.name!r} to.")
+    checked_target(target)

@@ -49,11 +49,9 @@ class Descent:
 
     def threshold(self, curvature: Spectrum) -> tuple[float, float, float]:
         """The learning rate that the sharpest direction bears: value, low, high; NaN if none."""
-        top, error = curvature.largest, float(curvature.bounds[0])
-        if self.obstacle or not top > 0:
+        if self.obstacle:
             return math.nan, math.nan, math.nan
-        rate = 2 * (1 + self.momentum)
-        return rate / top, rate / (top + error), rate / (top - error) if top > error else math.inf
+        return curvature.lr_threshold(self.momentum)
 
 
 def descent(subject: Subject) -> Descent:

@@ -17,6 +17,7 @@ from normscope.diagnose.planning import plan_of, timed_gradient
 from normscope.diagnose.running import carried_out, within_memory
 from normscope.diagnose.steps import Measurement, steps_of
 from normscope.diagnose.subject import Subject, as_subject
+from normscope.measure._parameters import computed_dtype
 from normscope.results import Examination, Plan
 
 __all__ = ["examine", "plan_examination"]
@@ -107,7 +108,7 @@ def examine(
         seconds=time.monotonic() - began,
         partial=done.partial,
         version=__version__,
-        notes=(*notes, *done.notes),
+        notes=(*_conditions(subject.model), *notes, *done.notes),
     )
 
 
@@ -127,6 +128,17 @@ def plan_examination(
     measurements = steps_of(preset)
     subject = as_subject(model, data, loss, device=device, batches=KEPT[preset], seed=seed)
     return _planned(subject, measurements)[0]
+
+
+def _conditions(model: nn.Module) -> list[str]:
+    """What differs between the model as it is and as it was measured."""
+    notes = []
+    half = {str(p.dtype) for p in model.parameters() if computed_dtype(p.dtype) != p.dtype}
+    if half:
+        notes.append(f"The model is in {', '.join(half)}; it was measured in float32.")
+    if not model.training:
+        notes.append("The model is in evaluation mode; it was measured as it is trained.")
+    return notes
 
 
 def _planned(subject: Subject, measurements: list[Measurement]) -> tuple[Plan, Subject, list[str]]:

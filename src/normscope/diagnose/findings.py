@@ -31,21 +31,22 @@ def headline(results: dict[str, Any], config: dict[str, Any]) -> tuple[Evidence,
     if "sharpness" in results:
         spectrum = results["sharpness"]
         top, bound = spectrum.largest, float(spectrum.bounds[0])
+        of_loss = spectrum.convention.get("matrix", "").startswith("Hessian")
+        matrix = "Hessian" if of_loss else "Gauss-Newton"
         numbers.append(
-            Evidence("lambda_max of the loss", top, None, top - bound, top + bound, "sharpness")
-        )
-        if top > 0 and not config.get("no_threshold"):
-            rate = 2 * (1 + float(config.get("momentum") or 0.0))
-            numbers.append(
-                Evidence(
-                    "local threshold of the learning rate",
-                    rate / top,
-                    None,
-                    rate / (top + bound),
-                    rate / max(top - bound, 1e-300),
-                    "sharpness",
-                )
+            Evidence(
+                f"lambda_max of the loss ({matrix}, first batch)",
+                top,
+                None,
+                top - bound,
+                top + bound,
+                "sharpness",
             )
+        )
+        value, low, high = spectrum.lr_threshold(float(config.get("momentum") or 0.0))
+        if value > 0 and not config.get("no_threshold"):
+            name = "local threshold of the learning rate"
+            numbers.append(Evidence(name, value, None, low, high, "sharpness"))
     if "advice" in results and results["advice"].ok:
         advice = results["advice"]
         numbers.append(

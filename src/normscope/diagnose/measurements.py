@@ -8,7 +8,7 @@ from typing import Any
 
 from normscope.diagnose._curvature import largest_curvature
 from normscope.diagnose._trainings import said
-from normscope.diagnose.comparison import compared, plain_risk, predictions
+from normscope.diagnose.comparison import TOLERANCE, compared, plain_risk, predictions
 from normscope.diagnose.learning_rate import suggest_lr
 from normscope.diagnose.steps import Results, step
 from normscope.diagnose.subject import Subject
@@ -23,7 +23,7 @@ from normscope.measure.spectral import spectral_density, top_eigenvalues
 
 __all__ = ["sharpness"]
 
-COARSE = 0.1  # of further eigenvalues, of which the size matters
+COARSE = 0.05  # of further eigenvalues, of which the size matters
 LOOKED_AT = 2  # batches whose signals are looked at
 MANY_OUTPUTS = 256  # for each the mean gradient takes a backward pass
 
@@ -31,7 +31,10 @@ MANY_OUTPUTS = 256  # for each the mean gradient takes a backward pass
 def _needs_outputs(subject: Subject) -> str | None:
     if subject.task.has_outputs:
         return None
-    return "the loss is loss_fn(model, batch), which hides the outputs that this needs"
+    return (
+        "the loss is loss_fn(model, batch), which hides the outputs that this needs; a loss of "
+        "(outputs, targets) shows them"
+    )
 
 
 def _needs_batch_norm(subject: Subject) -> str | None:
@@ -60,6 +63,10 @@ def _needs_theory(subject: Subject) -> str | None:
     return reason
 
 
+def _needs_prediction(subject: Subject) -> str | None:
+    return None if _needs_theory(subject) is None else "there is no prediction to compare with"
+
+
 @step("layout", "Where is it normalized, and are the norms in use?", preset="fast", gradients=1)
 def _layout(subject: Subject, results: Results) -> Any:
     loss = None if subject.task.has_outputs else subject.loss
@@ -82,6 +89,7 @@ def sharpness(subject: Subject, results: Results) -> Any:
     "How do activations and gradients change with depth, and do they depend on the input?",
     preset="fast",
     gradients=lambda subject: 5 * len(subject.batches[:LOOKED_AT]),
+    gives=("activations", "gradients"),
 )
 def _signals(subject: Subject, results: Results) -> Any:
     found = signals(
@@ -107,7 +115,7 @@ def _hessian(subject: Subject, results: Results) -> Any:
     obstacle=_needs_few_outputs,
 )
 def _outliers(subject: Subject, results: Results) -> Any:
-    return leading_directions(plain_risk(subject), k=1, tol=COARSE, seed=subject.seed)
+    return leading_directions(plain_risk(subject), k=1, tol=TOLERANCE, seed=subject.seed)
 
 
 @step("conditioning", "How well conditioned is each layer?", preset="standard", gradients=2)
@@ -134,7 +142,8 @@ def _density(subject: Subject, results: Results) -> Any:
     obstacle=_needs_batch_norm,
 )
 def _regularization(subject: Subject, results: Results) -> Any:
-    names = list(subject.batch_norms)
+    unused = {norm.name for norm in results["layout"].unused} if "layout" in results else set()
+    names = [name for name in subject.batch_norms if name not in unused]
     return bn_regularization(
         subject.model,
         subject.batches,
@@ -163,8 +172,8 @@ def _prediction(subject: Subject, results: Results) -> Any:
     "comparison",
     "Do prediction and measurement agree?",
     preset="standard",
-    gradients=18,
-    obstacle=_needs_theory,
+    gradients=10,
+    obstacle=_needs_prediction,
 )
 def _comparison(subject: Subject, results: Results) -> Any:
     return compared(subject, results)
@@ -175,6 +184,7 @@ def _comparison(subject: Subject, results: Results) -> Any:
     "Which learning rate trains best, which no longer learns, and which makes training diverge?",
     preset="full",
     gradients=1000,
+    gives=("stability", "advice"),
 )
 def _stability(subject: Subject, results: Results) -> Any:
     advice = suggest_lr(

@@ -9,7 +9,7 @@ from torch import nn
 
 from normscope.diagnose.steps import Measurement
 from normscope.diagnose.subject import Subject
-from normscope.errors import MeasurementError, NormscopeError
+from normscope.errors import MeasurementError
 from normscope.measure._plan import PASSING_TWICE, forward_bytes
 from normscope.measure.probes.probe import Probe
 from normscope.measure.probes.run import run_probes
@@ -44,6 +44,7 @@ def plan_of(subject: Subject, measurements: list[Measurement], seconds: float) -
                 status="planned" if obstacle is None else "skipped",
                 reason=obstacle or "",
                 estimate=0.0 if obstacle else m.cost(subject) * seconds,
+                gives=m.gives,
             )
         )
     samples = subject.samples
@@ -74,8 +75,6 @@ def _coverage(subject: Subject) -> float:
         passes = run_probes(subject.model, subject.batches[:1], loss, [Looking()])
     except MeasurementError:
         return 0.0
-    except NormscopeError:
-        raise
     return passes.coverage[0].parameters
 
 

@@ -28,6 +28,7 @@ class Measurement:
             where that decides.
         run: makes the result, given those made before.
         obstacle: why it cannot be made for this subject, or None.
+        gives: keys of its results, if not its name alone.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Measurement:
     gradients: float | Callable[[Subject], float]
     run: Callable[[Subject, Results], Any]
     obstacle: Callable[[Subject], str | None] = lambda _: None
+    gives: tuple[str, ...] = ()
 
     def cost(self, subject: Subject) -> float:
         """Gradients that it takes for this subject."""
@@ -60,11 +62,12 @@ def step(
     preset: str,
     gradients: float | Callable[[Subject], float],
     obstacle: Callable[[Subject], str | None] = lambda _: None,
+    gives: tuple[str, ...] = (),
 ) -> Callable[[Callable[[Subject, Results], Any]], Callable[[Subject, Results], Any]]:
     """Decorator that adds a function to the registry of measurements."""
 
     def add(run: Callable[[Subject, Results], Any]) -> Callable[[Subject, Results], Any]:
-        STEPS[name] = Measurement(name, question, preset, gradients, run, obstacle)
+        STEPS[name] = Measurement(name, question, preset, gradients, run, obstacle, gives)
         return run
 
     return add

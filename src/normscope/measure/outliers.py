@@ -86,7 +86,7 @@ def leading_directions(
         operator.close()
     assert spectrum.vectors is not None
     noise = 100 * torch.finfo(means.dtype).eps * float(spectrum.values[0]) ** 0.5
-    basis = _span(means.double(), noise)
+    basis, mix = _span(means.double(), noise)
     vectors = torch.from_numpy(np.asarray(spectrum.vectors)).to(basis)
     shares = (vectors @ basis).square().sum(1)
     norms = means.double().square().sum(1)
@@ -98,16 +98,26 @@ def leading_directions(
         shares=shares.cpu().numpy(),
         outliers=norms.cpu().numpy(),
         rayleigh=rayleigh.cpu().numpy(),
+        span=_largest(mix @ means.double() @ products.double().T @ mix.T),
         converged=spectrum.converged,
         seed=seed,
         convention=spectrum.convention,
     )
 
 
-def _span(rows: Tensor, noise: float) -> Tensor:
-    """An orthonormal basis of the span of the rows, (n, rank), directions of rounding left out."""
-    left, sizes, _ = torch.linalg.svd(rows.T, full_matrices=False)
-    return left[:, sizes > noise]
+def _span(rows: Tensor, noise: float) -> tuple[Tensor, Tensor]:
+    """An orthonormal basis of the span of the rows, directions of rounding left out.
+
+    The basis, (n, rank), and how it is mixed from the rows, (rank, rows).
+    """
+    left, sizes, right = torch.linalg.svd(rows.T, full_matrices=False)
+    kept = sizes > noise
+    return left[:, kept], right[kept] / sizes[kept, None]
+
+
+def _largest(matrix: Tensor) -> float:
+    """The largest eigenvalue of a symmetric matrix, 0 if it is empty."""
+    return float(torch.linalg.eigvalsh((matrix + matrix.T) / 2)[-1]) if len(matrix) else 0.0
 
 
 def spectral_bounds(

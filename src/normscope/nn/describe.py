@@ -125,7 +125,7 @@ class _Walk:
     def follow(self, graph: Graph) -> None:
         inputs = graph.of_kind("input")
         if len(inputs) != 1:
-            self._fail(None, f"it takes {len(inputs)} inputs; specs have one")
+            self._fail(None, f"it takes {len(inputs)} inputs; theory has one")
             return
         step = inputs[0]
         while self.reason is None and step.kind != "output":
@@ -153,11 +153,11 @@ class _Walk:
         adds = [user for user in users if user.kind == "add"]
         if len(users) == 2 and len(adds) == 1 and self._split is None:
             if not self.units or self.units[-1].norm or self.units[-1].activation:
-                self._fail(step, "specs have branches x + beta (W phi(norm(x)) + b) only")
+                self._fail(step, "theory has branches x + beta (W phi(norm(x)) + b) only")
                 return None
             self._split = step
             return next(user for user in users if user is not adds[0])
-        self._fail(step, f"its result is used {len(users)} times; specs have chains and x + branch")
+        self._fail(step, f"its result is used {len(users)} times; theory has chains and x + branch")
         return None
 
     def _take(self, step: Step) -> None:
@@ -175,7 +175,7 @@ class _Walk:
             case "scale":
                 if self._split is None:
                     raise UnreadableError(
-                        "a factor outside a residual branch has no place in a spec"
+                        "a factor outside a residual branch has no place in theory"
                     )
                 self._last(step).branch_scale = step.detail
             case "add":
@@ -188,15 +188,15 @@ class _Walk:
                 pass
             case _:
                 what = step.name if step.module is None else type(step.module).__name__
-                raise UnreadableError(f"{what} has no counterpart in a spec")
+                raise UnreadableError(f"{what} has no counterpart in the theory")
 
     def _take_norm(self, step: Step) -> None:
         unit, layer = self._last(step), step.module
         assert layer is not None
         if unit.activation is not None:
-            raise UnreadableError("it stands behind the activation; specs have it before")
+            raise UnreadableError("it stands behind the activation; theory has it before")
         if unit.norm is not None:
-            raise UnreadableError("a second norm behind one layer has no place in a spec")
+            raise UnreadableError("a second norm behind one layer has no place in theory")
         unit.norm, notes = read_norm(layer)
         size = sum(p.numel() for p in layer.parameters())
         unit.reading = replace(
@@ -210,7 +210,7 @@ class _Walk:
             raise UnreadableError("it adds something else than a branch to its own input")
         unit = self._last(step)
         if unit.norm is not None or unit.activation is not None or len(self.units) < 2:
-            raise UnreadableError("specs have branches x + beta (W phi(norm(x)) + b) only")
+            raise UnreadableError("theory has branches x + beta (W phi(norm(x)) + b) only")
         unit.branch_scale = 1.0 if unit.branch_scale is None else unit.branch_scale
         self._split = None
 
@@ -221,12 +221,12 @@ class _Walk:
 
     def _one(self, step: Step, before: str | None) -> str:
         if before is not None:
-            raise UnreadableError("a second activation behind one layer has no place in a spec")
+            raise UnreadableError("a second activation behind one layer has no place in theory")
         return str(step.detail)
 
     def _check_new(self, step: Step) -> None:
         if id(step.module) in self._seen and step.kind in ("affine", "norm"):
-            raise UnreadableError("it is used twice; specs have no shared layers")
+            raise UnreadableError("it is used twice; theory has no shared layers")
         self._seen.add(id(step.module))
 
     def _note(self, text: str) -> None:
@@ -293,7 +293,7 @@ def _spec(walk: _Walk, example: Any) -> NetworkSpec:
     last = walk.units[-1]
     if last.activation is not None or last.pooled:
         what = last.activation or "pooling"
-        raise UnreadableError(f"the network ends with {what}; specs end with a linear read-out")
+        raise UnreadableError(f"the network ends with {what}; theory ends with a linear read-out")
     convs = [unit for unit in walk.units if unit.reading.kind == "conv"]
     if any(unit.pooled for unit in walk.units if not convs or unit is not convs[-1]):
         raise UnreadableError("average pooling is only covered behind the last convolution")
@@ -335,7 +335,7 @@ def _last_norm(unit: _Unit) -> str | None:
         return None
     parts = set(unit.norm.parts)
     if unit.norm.gamma != 1.0 or any("beta" in n or "gamma" in n for n in unit.reading.notes):
-        raise UnreadableError("the norm of the outputs has gamma or beta; specs have 1 and 0 there")
+        raise UnreadableError("the norm of the outputs has gamma or beta; theory has 1 and 0 there")
     if unit.norm.kind == "batch" and parts == {"mean"}:
         return "mean"
     if not {"mean", "variance"} <= parts:
@@ -349,7 +349,7 @@ def _branch_scale(units: list[_Unit]) -> float | None:
         return None
     if units[-1].branch_scale is not None or None in scales or len(set(scales)) > 1:
         raise UnreadableError(
-            "specs have the same x + beta branch at every layer between the first and the last; "
+            "theory has the same x + beta branch at every layer between the first and the last; "
             f"found beta = {[unit.branch_scale for unit in units]}"
         )
     return scales[0]

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from normscope.checks import checked_target
 from normscope.errors import InputError
 from normscope.registry import near_match
 from normscope.report.converter import converter, pdf, png, svg
@@ -47,11 +48,6 @@ def check_path(path: str | Path, endings: tuple[str, ...] = tuple(FORMATS)) -> P
             f"{'A page' if endings == ('.html',) else 'A chart'} file {one} {', '.join(endings)}. "
             f"Got {target.name!r}. {near_match(target.suffix.lower(), [*endings])}"
         )
-    if not target.parent.is_dir():
-        raise InputError(
-            f"There is no folder {target.parent} to write {target.name!r} to. Make it first."
-        )
-    if target.is_dir():
-        raise InputError(f"{target} is a folder. Give the name of a file.")
+    checked_target(target)
     converter()
     return target

@@ -59,8 +59,8 @@ def outlier_chart(found: LeadingDirections, *, title: str | None = None) -> Any:
         ),
     ]
     notes = [
-        f"dashed: λ_max = {top:.4g}; the curvature along a mean gradient reaches "
-        f"{found.rayleigh.max() / top:.0%} of it"
+        f"dashed: λ_max = {top:.4g}; the curvature along mean gradients, mixed at best, reaches "
+        f"{found.explained:.0%} of it"
     ]
     heading = alt.Title(title or "Mean gradients and the sharpest direction", subtitle=notes)
     return alt.layer(*layers).properties(width=WIDTH, height=HEIGHT, title=heading)

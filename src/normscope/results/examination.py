@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from normscope.checks import checked_target
 from normscope.errors import InputError
 from normscope.record import Record
 from normscope.render import report_package
@@ -30,6 +31,7 @@ class Step(Record):
         reason: why it is not ok, or what to know about it.
         estimate: seconds expected.
         seconds: seconds taken.
+        gives: keys of its results, if not its name alone.
     """
 
     name: str
@@ -38,6 +40,7 @@ class Step(Record):
     reason: str = ""
     estimate: float = 0.0
     seconds: float = 0.0
+    gives: tuple[str, ...] = ()
 
     @property
     def missing(self) -> bool:
@@ -92,6 +95,8 @@ class Examination(Record):
         config: every setting that was in effect.
         seconds: time taken.
         partial: why it is not complete; empty if it is.
+        version: of normscope.
+        notes: what to know about the conditions of the measurements.
     """
 
     model: str
@@ -108,8 +113,8 @@ class Examination(Record):
     def __getitem__(self, name: str) -> Any:
         """The measurement called ``name``."""
         if name not in self.measurements:
-            reasons = {step.name: step.reason or step.status for step in self.plan.steps}
-            why = f" It was {reasons[name]}." if name in reasons else ""
+            step = next((s for s in self.plan.steps if name in (s.name, *s.gives)), None)
+            why = f" {name!r} was {step.status}: {step.reason}." if step else ""
             raise InputError(
                 f"There is no measurement {name!r} here; there are "
                 f"{', '.join(self.measurements) or 'none'}.{why}"
@@ -156,7 +161,7 @@ class Examination(Record):
         """Write the page (.html), or the data (.json) that ``normscope report`` makes it from."""
         target = Path(path)
         if target.suffix.lower() == ".json":
-            target.write_text(self.to_json())
+            checked_target(target).write_text(self.to_json(), encoding="utf-8")
             return target
         saved: Path = report_package().save_page(self, target)
         return saved
@@ -179,12 +184,26 @@ class Examination(Record):
     def remarks(self) -> tuple[str, ...]:
         """How many checks found nothing, what was not looked at, and why."""
         fine = sum(f.severity == "ok" for f in self.findings)
-        share = self.plan.coverage
+        begin = "Nothing to mend was found: all" if self.worst == "ok" else "The other"
         return (
-            f"{fine} checks found nothing; {self.seconds:.1f} s",
-            *([] if share > 0.995 else [f"Layers with {share:.0%} of the parameters were probed."]),
+            f"{begin} {fine} checks are fine; {self.seconds:.1f} s",
+            *self._unprobed,
             *(f"{s.name} {s.status}: {s.reason}" for s in self.plan.steps if s.status != "ok"),
             *self.notes,
+        )
+
+    @property
+    def _unprobed(self) -> tuple[str, ...]:
+        """Which layers the probes do not know, if they hold many parameters."""
+        share = self.plan.coverage
+        if share > 0.995:
+            return ()
+        layout = self.measurements.get("layout")
+        lines = layout.coverage.summary().splitlines()[1:] if layout is not None else []
+        return (
+            f"Findings about signals and conditioning rest on layers with {share:.0%} of the "
+            "parameters." + (" Not among them:" if lines else ""),
+            *lines,
         )
 
     def __rich__(self) -> Any:

@@ -131,7 +131,7 @@ def _outliers(found: LeadingDirections) -> Iterator[KeyNumber]:
     )  # fmt: skip
     if top > 0:
         yield KeyNumber(
-            "share of lambda_max along a mean gradient", float(found.rayleigh.max()) / top,
+            "share of lambda_max along mean gradients", found.explained,
             "1 if the sharpest direction only shifts an output for all samples together",
         )  # fmt: skip
 

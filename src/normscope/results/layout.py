@@ -41,6 +41,11 @@ class NormUse(Record):
     variance_ratio: float = float("nan")
     updates: int = -1
 
+    @property
+    def over_batch(self) -> bool:
+        """Whether it normalizes over the batch, and is used."""
+        return self.used and "batch" in self.kind.lower()
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Layout(Record):

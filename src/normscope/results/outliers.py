@@ -31,6 +31,7 @@ class LeadingDirections(Record):
         outliers: |E_t grad f_k|^2 of each output, the estimate of lambda_max from one backward
             pass per output; a lower bound of it.
         rayleigh: Rayleigh quotient of F in the direction of each mean gradient, sharper.
+        span: the largest Rayleigh quotient of F in the span of the mean gradients, sharper still.
         converged: whether the eigenvalues reached their tolerance.
         seed: of the solver.
         convention: what was measured and how.
@@ -41,9 +42,16 @@ class LeadingDirections(Record):
     shares: Array  # (k,)
     outliers: Array  # (outputs,)
     rayleigh: Array  # (outputs,)
+    span: float
     converged: bool
     seed: int
     convention: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def explained(self) -> float:
+        """Share of lambda_max that the mean gradients explain, 0 to 1."""
+        top = max(float(self.values[0]), self.span)  # both are lower bounds of lambda_max
+        return self.span / top if top > 0 else 0.0
 
     def to_frame(self) -> pd.DataFrame:
         """One row per eigenvalue."""
@@ -58,7 +66,7 @@ class LeadingDirections(Record):
         """A few lines for a terminal."""
         lines = [
             f"lambda_max {self.values[0]:.6g}; estimate from mean gradients "
-            f"{self.rayleigh.max():.6g} (|E grad f|^2 up to {self.outliers.max():.6g})"
+            f"{self.span:.6g} (|E grad f|^2 up to {self.outliers.max():.6g})"
         ]
         pairs = enumerate(zip(self.values, self.shares, strict=True), start=1)
         lines += [f"  {i:3d}  {v:.6g}  {100 * s:.1f} % mean gradient" for i, (v, s) in pairs]

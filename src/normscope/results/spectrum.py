@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +47,14 @@ class Spectrum(Record):
     def largest(self) -> float:
         """The largest of the values."""
         return float(self.values.max())
+
+    def lr_threshold(self, momentum: float = 0.0) -> tuple[float, float, float]:
+        """2 (1 + momentum) / lambda_max: value, low, high; NaN where nothing is curved upwards."""
+        top, error = self.largest, float(self.bounds[int(self.values.argmax())])
+        if not top > 0:
+            return math.nan, math.nan, math.nan
+        rate = 2 * (1 + momentum)
+        return rate / top, rate / (top + error), rate / (top - error) if top > error else math.inf
 
     def to_frame(self) -> pd.DataFrame:
         """One row per eigenvalue: value, residual, bound."""

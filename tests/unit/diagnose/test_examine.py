@@ -122,6 +122,49 @@ def test_the_same_seed_gives_the_same():
     assert examine(net(), "digits", seed=5).measurements != first.measurements
 
 
+def test_a_measurement_that_is_not_there_says_why():
+    found = examine(net("none"), batch(), preset="fast")
+    with pytest.raises(InputError, match=r"no measurement 'stability' here; there are layout"):
+        found["stability"]
+    [signals] = [s for s in found.plan.steps if s.name == "signals"]
+    late = replace(signals, status="left out", reason="too slow")
+    short = replace(found, measurements={}, plan=replace(found.plan, steps=(late,)))
+    with pytest.raises(InputError, match=r"there are none. 'gradients' was left out: too slow"):
+        short["gradients"]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [(nn.Module.half, "in torch.float16; it was measured in float32"),
+     (nn.Module.eval, "in evaluation mode; it was measured as it is trained")],
+)  # fmt: skip
+def test_conditions_that_differ_are_said(change, words):
+    found = examine(change(net()), "digits")
+    assert words in found.notes[0]
+    assert words in found.summary()
+
+
+def test_an_unused_norm_does_not_keep_the_others_from_being_measured():
+    class Forgetful(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body, self.last, self.forgotten = net(), nn.BatchNorm1d(10), nn.BatchNorm1d(7)
+
+        def forward(self, x):
+            return self.body(x)
+
+    found = examine(Forgetful(), batch(), preset="standard")
+    assert not found.missing
+    assert found["regularization"].layers[0].layer.startswith("body")
+
+
+def test_a_missing_folder_is_named(tmp_path):
+    found = examine(net(), batch())
+    for name in ("run.json", "page.html"):
+        with pytest.raises(InputError, match="no folder"):
+            found.save(tmp_path / "missing" / name)
+
+
 class TestPlan:
     def test_it_says_what_cannot_be_measured_and_why(self):
         plan = plan_examination(net("none"), batch(), preset="standard")
@@ -135,7 +178,7 @@ class TestPlan:
             if step.status == "skipped"
         }
         assert "GLU" in reasons["prediction"]
-        assert "GLU" in reasons["comparison"]
+        assert reasons["comparison"] == "there is no prediction to compare with"
 
     def test_a_plan_is_carried_out(self):
         plan = plan_examination(net(), batch(), preset="standard")

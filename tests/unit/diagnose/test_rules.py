@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -14,7 +15,7 @@ from normscope.diagnose import examine, findings_of, suggest_lr, what_if
 from normscope.diagnose.rules import RULES
 from normscope.measure.probes.layout import norm_layout
 from normscope.measure.regularization import bn_regularization
-from normscope.results import SEVERITIES, Examination
+from normscope.results import SEVERITIES, Examination, StabilityBound, StabilityLimit
 from normscope.train.stability import max_stable_lr
 
 SAMPLES, FEATURES, CLASSES = 256, 12, 4
@@ -191,6 +192,39 @@ def test_limit_by_bisection():
     assert severity(below, "lr-above-limit") == "ok"
 
 
+@pytest.mark.parametrize(
+    ("diverges", "learns", "lr", "expected", "title", "advice"),
+    [
+        ((2, 3), (1, 1.5), 4.0, "problem", "diverges at the learning rate 4", "at most 0.5, half"),
+        ((2, 3), (1, 1.5), 2.5, "warning", "may diverge at the learning", "at most 0.5"),
+        ((2, 3), (1, 1.5), 1.8, "problem", "does not learn at the learning", "at most 0.5"),
+        ((2, 3), (1, 1.5), 1.2, "warning", "may not learn at the learning", "at most 0.5"),
+        ((2, 3), (1, 1.5), 1.0, "ok", "is stable at the learning rate 1", ""),
+        ((0, 0.1), (0, 0.1), 0.2, "problem", "diverges at the learning rate 0.2", "No smaller"),
+        ((0, 0.1), (0, 0.1), 0.01, "problem", "diverges at any learning rate", "No smaller"),
+        ((2, 3), (0, 0.1), 0.01, "problem", "does not learn at any", "at most 1, half"),
+        ((2, np.inf), (1, np.inf), 0.5, "ok", "is stable", ""),
+        ((2, np.inf), (1, np.inf), 1.5, "warning", "may not learn", "at most 0.5"),
+    ],
+)
+def test_rates_beside_closed_and_open_limits(diverges, learns, lr, expected, title, advice):
+    limit = StabilityLimit(
+        "diverges",
+        StabilityBound("diverges", *map(float, diverges)),
+        StabilityBound("does-not-learn", *map(float, learns)),
+        trials=(),
+        complete=True,
+        seconds=0.0,
+    )
+    [found] = findings_of({"stability": limit}, {"lr": lr})
+    assert found.severity == expected
+    assert title in found.title
+    assert advice in found.advice
+    [shown] = found.evidence
+    assert np.isfinite(shown.value)
+    assert np.isnan(shown.low) or shown.low < shown.value < shown.high
+
+
 def test_batch_size_too_small_and_too_large():
     net = mlp(norm=nn.BatchNorm1d)
     ns.fit(net, learnable(), "cross_entropy", lr=0.2, steps=150, batch_size=64)
@@ -210,6 +244,9 @@ def test_rate_at_which_copies_trained_best():
     near = findings_of(results, {"lr": 1.2 * advice.lr})
     assert severity(far, "recommended-lr") == "note"
     assert severity(near, "recommended-lr") == "ok"
+    low = [replace(b, low=0.9 * advice.lr) if b.name == "diverges" else b for b in advice.bounds]
+    capped = findings_of({"advice": replace(advice, bounds=tuple(low))}, {"lr": 1.2 * advice.lr})
+    assert severity(capped, "recommended-lr") == "note"  # what diverges is not near the best
 
 
 def learnable():
@@ -251,9 +288,70 @@ def test_running_statistics_name_the_layer_that_is_furthest_off():
     assert (found.severity, found.layer) == ("warning", second)
 
 
+def test_usual_scales_are_not_blamed_for_signals_that_die_without_norms():
+    net = mlp(4, 64, norm=nn.BatchNorm1d, gain=1 / 3)  # as torch draws: signals die without norms
+    found = examine(net, data(), preset="standard")
+    [plain] = [f for f in found.findings if f.rule == "gamma-sharpens"]
+    assert plain.severity == "ok"
+    assert plain.evidence[1].value > 1
+    wide = examine(with_gamma(net, 3.0), data(), preset="standard")
+    [sharper] = [f for f in wide.findings if f.rule == "gamma-sharpens"]
+    assert sharper.severity == "warning"
+    assert sharper.layer is None  # all are the same
+    layer_norm = examine(with_gamma(mlp(norm=nn.LayerNorm), 4.0), data())
+    assert not [f for f in layer_norm.findings if f.rule == "gamma-sharpens"]
+
+
+def test_sharpness_that_the_rate_does_not_feel_is_no_note():
+    make = STANDARD["pathological-sharpness"][0]
+    found = standard(make)
+    threshold = found["sharpness"].lr_threshold()[0]
+    for lr, expected in ((0.5 * threshold, "ok"), (2 * threshold, "note"), (None, "note")):
+        again = findings_of(found.measurements, found.config | {"lr": lr})
+        assert severity(again, "pathological-sharpness") == expected
+
+
+def test_regression_is_not_told_to_normalize_its_outputs():
+    found = standard(STANDARD["pathological-sharpness"][0])
+    again = findings_of(found.measurements, found.config | {"loss": "mse: half the squared error"})
+    [finding] = [f for f in again if f.rule == "pathological-sharpness"]
+    assert "ns.what_if(model, data, ['norm-before-last'], loss)" in finding.advice
+
+
+def test_theory_beside_measurement():
+    found = standard(lambda: ns.network("mlp:12-400-400-4"))
+    results = {"comparison": found["comparison"]}
+    [agrees] = findings_of(results, {})
+    assert (agrees.rule, agrees.severity) == ("theory-agrees", "ok")
+    for factor in (1 / 3, 3):
+        far = replace(found["comparison"], measured=factor * found["comparison"].predicted)
+        [off] = findings_of({"comparison": far}, {})
+        assert off.severity == "note"
+        assert "off by a factor 3" in off.title
+
+
+def test_equal_outputs_favour_no_class():
+    flat = mlp(act=nn.Tanh)
+    with torch.no_grad():
+        flat[-1].weight *= 1e-3
+        flat[-1].bias.zero_()
+        flat[-1].bias[2] = 0.01  # predicted for nearly all, with hardly more than chance
+    outputs = examine(flat, data())["gradients"].outputs
+    assert outputs.predicted[2] > 0.9
+    assert severity(examine(flat, data()).findings, "favoured-class") == "ok"
+
+
+def test_few_samples_do_not_make_a_layer_ill_conditioned():
+    x, y = data()
+    net = mlp(4, 64, act=nn.Tanh)
+    few = examine(net, (x[:48], y[:48]), preset="standard")
+    assert few["conditioning"].layers[1].fisher.kappa(0.5) > 2e4  # fewer rows than directions
+    assert severity(few.findings, "ill-conditioned-layer") is None
+
+
 def test_every_rule_is_tested_here():
-    advice = {"recommended-lr", "promising-change"}
-    here = {*FAST, *STANDARD, *advice, "lr-above-limit", "batch-size"}
+    others = {"recommended-lr", "promising-change", "theory-agrees"}
+    here = {*FAST, *STANDARD, *others, "lr-above-limit", "batch-size"}
     assert here == set(RULES)
 
 

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 
 from normscope.diagnose.rules.base import Case, evidence, rule
 from normscope.refs import BJORCK2018, HUANG2020
-from normscope.results import Finding, Variant, WhatIf
+from normscope.results import Finding, LRAdvice, Variant, WhatIf
 
-APART = 3.0  # a learning rate that far from the recommended one is said to be
+NEAR = 1.5  # a learning rate that far outside the best ones of the race still counts as near
+APART = 3.0  # factor by which curvature and measured limits differ that is spoken of
 
 
 @rule("recommended-lr", "advice", source=BJORCK2018, where="Sec. 3, learning rates")
@@ -25,8 +26,7 @@ def recommended(case: Case) -> Iterator[Finding]:
         high=advice.high,
         source="advice",
     )
-    near = case.lr is not None and 1 / APART <= case.lr / advice.lr <= APART
-    if near:
+    if case.lr is not None and _near(case.lr, advice):
         yield Finding(
             "", "ok", f"The learning rate is near the best one, {advice.lr:.2g}", (shown,),
             advice.reason,
@@ -80,11 +80,12 @@ def promising(case: Case) -> Iterator[Finding]:
                  source="what_if"),
         evidence("lambda_max before / after", curvature, source="what_if"),
     )  # fmt: skip
-    apart = found.disagreement(best)
-    differ = (
-        f" The curvature at the start changes by {curvature:.2g} only, so it is not what limits "
-        "training." if math.isfinite(apart) and apart > APART else ""
-    )  # fmt: skip
+    differ = ""
+    if found.disagreement(best) > APART:
+        differ = (
+            f" The curvature at the start alone would promise {curvature:.2g} times the rate: it "
+            "is not what limits training."
+        )
     yield Finding(
         "",
         "note",
@@ -94,6 +95,13 @@ def promising(case: Case) -> Iterator[Finding]:
         f"A copy with this change was trained beside the network as it is.{differ}",
         f"Try ns.apply_transform(model, {best.change!r}), then suggest_lr again.",
     )
+
+
+def _near(lr: float, advice: LRAdvice) -> bool:
+    """Whether trainings at ``lr`` should end about as well, and it is below what copies bore."""
+    borne = min(advice.bound(name).low for name in ("diverges", "does-not-learn"))
+    known = borne > 0  # NaN or 0 where the search found no limit
+    return advice.low / NEAR <= lr <= advice.high * NEAR and not (known and lr > borne)
 
 
 def _first_to_learn(found: WhatIf) -> Variant | None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from normscope.refs import Reference
 from normscope.registry import Registry
-from normscope.results import Evidence, Finding
+from normscope.results import Evidence, Finding, Spectrum
 
 __all__ = ["RULES", "Case", "Rule", "rule"]
 
@@ -38,6 +39,24 @@ class Case:
     def momentum(self) -> float:
         """Of sgd."""
         return float(self.config.get("momentum") or 0.0)
+
+    @property
+    def threshold(self) -> tuple[float, float, float]:
+        """2 (1 + momentum) / lambda_max: value, low, high; NaN where it is not known."""
+        if "sharpness" not in self or self.config.get("no_threshold"):
+            return math.nan, math.nan, math.nan
+        found: Spectrum = self["sharpness"]
+        return found.lr_threshold(self.momentum)
+
+    @property
+    def classifies(self) -> bool:
+        """Whether the loss is cross-entropy."""
+        return "cross" in str(self.config.get("loss", "")).lower()
+
+    def what_if(self, *changes: str) -> str:
+        """The call that would measure ``changes`` on this network."""
+        loss = "" if self.classifies else ", loss"
+        return f"ns.what_if(model, data, {list(changes)}{loss})"
 
     @property
     def samples(self) -> int:
@@ -79,7 +98,7 @@ def rule(name: str, *needs: str, source: Reference, where: str) -> Callable[[Jud
     """
 
     def add(judge: Judge) -> Judge:
-        RULES.add(name, Rule(name, needs, judge, f"{source}, {where}"))
+        RULES.add(name, Rule(name, needs, judge, f"{str(source).rstrip('.')}, {where}"))
         return judge
 
     return add

@@ -9,9 +9,10 @@ import numpy as np
 
 from normscope.diagnose.rules.base import Case, evidence, rule
 from normscope.refs import HUANG2020, WEI2019
-from normscope.results import Finding
+from normscope.results import Finding, LayerConditioning
 
 P = 0.5
+ENOUGH = 2  # rows per direction of a layer, for which sampling moves kappa_50 by less than half
 ILL = 2e4  # kappa_50 of a layer's factored Fisher matrix; networks with batch norm stay below 8e3
 LARGE = 10.0  # lambda_max of the last layer's input moments, per feature; normalized: below 2
 EXPLODES = 3.0  # decades of squared gradient over the depth
@@ -23,16 +24,17 @@ def ill_conditioned(case: Case) -> Iterator[Finding]:
     found = case["conditioning"]
     # The inputs of the first layer are the data's own, the last layer is singular under softmax.
     inner = found.layers[1:-1] or found.layers
-    # Fewer rows than directions leave zeros that say nothing about the layer.
-    layers = [x for x in inner if x.rows >= max(len(x.inputs.values), len(x.gradients.values))]
+    # Few rows spread the eigenvalues, or leave zeros, which says nothing about the layer.
+    layers = [x for x in inner if x.rows >= ENOUGH * _directions(x)]
     if not layers:
         return
     kappas = np.array([layer.fisher.kappa(P) for layer in layers])
     worst = int(np.argmax(kappas))
     value = float(kappas[worst])
     shown = (
-        evidence("largest kappa_50% of a hidden layer", value, ILL,
-                 low=float(kappas.min()), high=value, source="conditioning"),
+        evidence("largest kappa_50% of a hidden layer", value, ILL, source="conditioning"),
+        evidence("their median over the hidden layers", float(np.median(kappas)),
+                 source="conditioning"),
     )  # fmt: skip
     if value < ILL:
         yield Finding(
@@ -52,6 +54,10 @@ def ill_conditioned(case: Case) -> Iterator[Finding]:
         "Normalize the inputs of these layers.",
         layer=layers[worst].name,
     )
+
+
+def _directions(layer: LayerConditioning) -> int:
+    return max(len(layer.inputs.values), len(layer.gradients.values))
 
 
 @rule("last-layer-input", "conditioning", source=HUANG2020, where="Sec. on the last layer, Fig. XV")
@@ -78,7 +84,8 @@ def last_input(case: Case) -> Iterator[Finding]:
         shown,
         "The curvature of the last layer is proportional to it, so that it bounds the learning "
         "rate of the whole network, and it varies during training.",
-        "Put a norm before the last layer: what_if(model, data, ['norm-before-last']).",
+        f"Put a norm before the last layer: {case.what_if('norm-before-last')} shows what that "
+        "gains.",
         layer=last.name,
     )
 
@@ -88,7 +95,7 @@ def last_input(case: Case) -> Iterator[Finding]:
 )
 def explosion(case: Case) -> Iterator[Finding]:
     """Gradients that grow towards the input of a batch-normalized network."""
-    batch = [n for n in case["layout"].norms if n.used and "atch" in n.kind]
+    batch = [n for n in case["layout"].norms if n.over_batch]
     layers = [x for x in case["gradients"].layers[:-1] if x.mean_abs > 0]
     if not batch or len(layers) < 3:
         return
@@ -98,10 +105,11 @@ def explosion(case: Case) -> Iterator[Finding]:
     residual = size - (slope * depth + start)
     spread = depth - depth.mean()
     error = math.sqrt(residual.var(ddof=2) / (spread**2).sum())
-    decades = -slope * (depth[-1] - depth[0])
+    steps = depth[-1] - depth[0]
+    decades = -slope * steps
     shown = (
         evidence("decades of squared gradient gained towards the input", decades, EXPLODES,
-                 low=decades - 2 * error * len(depth), high=decades + 2 * error * len(depth),
+                 low=decades - 2 * error * steps, high=decades + 2 * error * steps,
                  source="gradients"),
         evidence("factor per layer (mean field, ReLU: 1.467)", 10.0**-slope, source="gradients"),
     )  # fmt: skip

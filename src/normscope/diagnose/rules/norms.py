@@ -16,7 +16,7 @@ POWER = 10.0  # mean square of the last layer's inputs that is called large
 STRONG, WEAK = 0.1, 1e-3  # gap and penalty by batch statistics, as shares of the loss
 
 
-@rule("last-layer-unnormalized", "layout", source=KARAKIDA2019, where="Sec. 4 (last-layer norm)")
+@rule("last-layer-unnormalized", "layout", source=KARAKIDA2019, where="Theorems 3.3 and 3.4")
 def last_layer(case: Case) -> Iterator[Finding]:
     """Hidden layers normalized, the last one not."""
     layout = case["layout"]
@@ -28,11 +28,17 @@ def last_layer(case: Case) -> Iterator[Finding]:
         evidence("mean square of the last layer's inputs", layout.last_input_power, POWER,
                  source="layout"),
     )  # fmt: skip
-    open_input = layout.last_input_norm is None or layout.last_input_power > POWER
-    if layout.output_norm is not None or not open_input:
+    if layout.output_norm is not None:
         yield Finding(
-            "", "ok", "The last layer's inputs or outputs are normalized", shown,
-            "The norms of the hidden layers are not undone at the end.",
+            "", "ok", "The outputs are normalized like the hidden layers", shown,
+            "Their mean over the samples, which would be the sharpest direction, is gone.",
+        )  # fmt: skip
+        return
+    if layout.last_input_norm is not None and layout.last_input_power <= POWER:
+        yield Finding(
+            "", "ok", "What goes into the last layer is normalized, what comes out is not", shown,
+            "So it is in most networks. Behind a rectifier the inputs have a mean, which leaves a "
+            "few directions sharp: see the finding about the mean of the outputs.",
         )  # fmt: skip
         return
     yield Finding(
@@ -41,7 +47,7 @@ def last_layer(case: Case) -> Iterator[Finding]:
         "The hidden layers are normalized, but what goes into the last layer is not",
         shown,
         "The largest curvature then sits in the last layer, where no norm tames it.",
-        "Try what_if(model, data, ['norm-before-last']).",
+        f"{case.what_if('norm-before-last')} shows what a norm there gains.",
         layer=layout.last,
     )
 
@@ -116,7 +122,7 @@ def unused_norm(case: Case) -> Iterator[Finding]:
         f"{len(unused)} norm layer{'s are' if len(unused) > 1 else ' is'} never used",
         shown,
         "The layer is part of the module, but the forward pass does not reach it.",
-        "Call it in forward, or delete it. " + ", ".join(n.name for n in unused[:5]),
+        "Call in forward, or delete: " + ", ".join(repr(n.name) for n in unused[:5]) + ".",
         layer=unused[0].name,
     )
 
@@ -131,15 +137,16 @@ def batch_size(case: Case) -> Iterator[Finding]:
     gap, wide = scale * float(found.together[-1]), scale * 2 * float(found.together_error[-1])
     penalty = scale * float(sum(layer.paper[-1] for layer in found.layers))
     # The layers that were not measured are taken to give as much each, at most.
-    norms = [n for n in case["layout"].norms if n.used and "Batch" in n.kind]
+    norms = [n for n in case["layout"].norms if n.over_batch]
     total = penalty * max(len(norms) / len(found.layers), 1.0)
-    measured = ", ".join(layer.layer for layer in found.layers[:3])
-    shown = (
+    measured = ", ".join(repr(layer.layer) for layer in found.layers[:3])
+    gap_shown, penalty_shown = (
         evidence(f"gap of the loss at batch size {here} by {measured}, as a share of the loss",
                  gap, STRONG, low=gap - wide, high=gap + wide, source="regularization"),
         evidence("penalty zeta gamma^2 of all batch norms, estimated, as a share of the loss",
                  total, WEAK, source="regularization"),
     )  # fmt: skip
+    shown = (gap_shown, penalty_shown)
     if gap - wide > STRONG:
         yield Finding(
             "",
@@ -155,10 +162,10 @@ def batch_size(case: Case) -> Iterator[Finding]:
             "",
             "note",
             f"At a batch of {here} batch norm hardly regularizes",
-            shown,
-            "Its statistics are nearly those of the population. If you came from smaller batches, "
-            "the regularization they gave is gone.",
-            "Restore it by gamma decay: ns.bn_regularization(...).restoring_decay(small, large).",
+            shown[::-1],
+            "Its statistics are nearly those of the population.",
+            "If you came from smaller batches and miss it, gamma decay gives it back: "
+            "ns.bn_regularization(...).restoring_decay(small, large).",
         )
     else:
         yield Finding(

@@ -6,22 +6,22 @@ from collections.abc import Iterator
 
 from normscope.diagnose.rules.base import Case, evidence, rule
 from normscope.refs import BJORCK2018, WEI2019
-from normscope.results import Finding
+from normscope.results import Evidence, Finding
+from normscope.results.stability import StabilityBound, StabilityLimit
 
 
 @rule("lr-above-threshold", "sharpness", source=WEI2019, where="Eq. (5), critical learning rate")
 def above_threshold(case: Case) -> Iterator[Finding]:
     """Learning rate against 2 (1 + momentum) / lambda_max."""
-    top, bound = case["sharpness"].largest, float(case["sharpness"].bounds[0])
-    if case.lr is None or top <= 0 or case.config.get("no_threshold"):
+    limit, low, high = case.threshold
+    if case.lr is None or not limit > 0:
         return
-    limit = 2 * (1 + case.momentum) / top
     shown = evidence(
         "learning rate / (2 (1 + momentum) / lambda_max)",
         case.lr / limit,
         1.0,
-        low=case.lr * (top - bound) / (2 * (1 + case.momentum)),
-        high=case.lr * (top + bound) / (2 * (1 + case.momentum)),
+        low=case.lr / high,
+        high=case.lr / low,
         source="sharpness",
     )
     if case.lr > limit:
@@ -33,7 +33,7 @@ def above_threshold(case: Case) -> Iterator[Finding]:
             "In the sharpest direction a step overshoots. The loss may rise at first; training "
             "often passes this unharmed, because it moves to flatter places.",
             "If the loss rises and stays up, begin with a learning rate below "
-            f"{limit:.2g} and raise it over some hundred steps.",
+            f"{limit:.3g} and raise it over some hundred steps.",
         )
     else:
         yield Finding(
@@ -50,35 +50,69 @@ def above_limit(case: Case) -> Iterator[Finding]:
     """Learning rate against the bisected limits."""
     if case.lr is None:
         return
-    limit = case["stability"]
-    grave = limit.diverges.low > 0 and case.lr > limit.diverges.low
-    deaf = limit.does_not_learn.low > 0 and case.lr > limit.does_not_learn.low
-    bound = limit.diverges if grave else limit.does_not_learn
-    shown = evidence(
-        "learning rate / limit by bisection",
-        case.lr / bound.low if bound.low > 0 else float("nan"),
-        1.0,
-        low=case.lr / bound.high,
-        high=case.lr / bound.low if bound.low > 0 else float("nan"),
-        source="stability",
+    limit: StabilityLimit = case["stability"]
+    for bound, verb, verbs in (
+        (limit.diverges, "diverge", "diverges"),
+        (limit.does_not_learn, "not learn", "does not learn"),
+    ):
+        if case.lr <= bound.low:
+            continue
+        severity, title = _verdict(case.lr, bound, verb, verbs)
+        yield Finding(
+            "", severity, title, (_against(case.lr, bound),), _where(bound), _safe_rate(case)
+        )
+        return
+    tighter = min(limit.diverges, limit.does_not_learn, key=lambda bound: bound.low)
+    yield Finding(
+        "",
+        "ok",
+        f"Training is stable at the learning rate {case.lr:.3g}",
+        (_against(case.lr, tighter),),
+        "Copies of the network learn at this rate and at larger ones.",
     )
-    if grave or deaf:
-        what = "diverges" if grave else "does not learn"
-        yield Finding(
-            "",
-            "problem",
-            f"Training {what} at the learning rate {case.lr:.3g}",
-            (shown,),
-            f"Copies of the network were trained: the limit lies between {bound.low:.3g} and "
-            f"{bound.high:.3g}, and this learning rate is above it.",
-            f"Train with at most {0.5 * limit.does_not_learn.low:.2g}, half of the largest rate "
-            "at which copies still learned.",
-        )
-    else:
-        yield Finding(
-            "",
-            "ok",
-            f"Training is stable at the learning rate {case.lr:.3g}",
-            (shown,),
-            "Copies of the network learn at this rate and at larger ones.",
-        )
+
+
+def _verdict(lr: float, bound: StabilityBound, verb: str, verbs: str) -> tuple[str, str]:
+    """Severity and title for a rate that is not below the limit for certain."""
+    if lr >= bound.high:
+        return "problem", f"Training {verbs} at the learning rate {lr:.3g}"
+    if bound.low > 0:
+        return "warning", f"Training may {verb} at the learning rate {lr:.3g}"
+    return "problem", f"Training {verbs} at any learning rate that was tried"
+
+
+def _where(bound: StabilityBound) -> str:
+    if bound.low > 0:
+        end = f"between {bound.low:.3g} and {bound.high:.3g}" if bound.closed else (
+            f"above {bound.low:.3g}"
+        )  # fmt: skip
+        return f"Copies of the network were trained: the limit lies {end}."
+    return f"Copies of the network were trained, at rates down to {bound.high:.3g}: all failed."
+
+
+def _against(lr: float, bound: StabilityBound) -> Evidence:
+    """The rate in units of the limit, or of the end of it that is known."""
+    if bound.closed:
+        ends = {"low": lr / bound.high, "high": lr / bound.low}
+        return evidence("learning rate / limit by bisection", lr / bound.lr, 1.0,
+                        source="stability", **ends)  # fmt: skip
+    known = "largest rate that passed" if bound.low > 0 else "smallest rate that was tried"
+    return evidence(f"learning rate / {known}", lr / (bound.low or bound.high), 1.0,
+                    source="stability")  # fmt: skip
+
+
+def _safe_rate(case: Case) -> str:
+    """What to train with: the best rate of the race, else half of what copies bore."""
+    if "advice" in case and case["advice"].ok:
+        return f"Train with about {case['advice'].lr:.2g}, at which copies trained best."
+    limit: StabilityLimit = case["stability"]
+    for bound, what in ((limit.does_not_learn, "learned"), (limit.diverges, "did not diverge")):
+        if bound.low > 0:
+            rate = 0.5 * min(bound.low, limit.diverges.low)
+            return (
+                f"Train with at most {rate:.2g}, half of the largest rate at which copies {what}."
+            )
+    return (
+        "No smaller rate is known to help: see what the other findings say about signals and "
+        "weights, and try what_if."
+    )

@@ -6,25 +6,30 @@ from collections.abc import Iterator
 
 from normscope.diagnose.rules.base import Case, evidence, rule
 from normscope.refs import KARAKIDA2019, WEI2019
-from normscope.results import Evidence, Finding
+from normscope.results import Comparison, Evidence, Finding, LeadingDirections
 
 MOSTLY = 0.5  # share of lambda_max in the mean-gradient directions
 LAST = ("norm-output", "norm-before-last", "norm-on-top")
-REMEDY = "what_if(model, data, ['norm-output', 'norm-before-last'])"
 WIDE_GAMMA = 2.0  # root mean square of a scale that is called large
+USUAL_GAMMA = 1.0  # where scales start
+AGREES = 2.0  # factor between theory and measurement
 
 
 @rule("pathological-sharpness", "outliers", source=KARAKIDA2019, where="Theorem 3.1")
 def pathological(case: Case) -> Iterator[Finding]:
-    """The share of lambda_max explained by the directions of the mean gradient."""
-    found = case["outliers"]
-    top = float(found.values[0])
-    share = float(found.rayleigh.max()) / top if top > 0 else 0.0
+    """The share of lambda_max explained by the directions of the mean gradients."""
+    found: LeadingDirections = case["outliers"]
+    top, bound = float(found.values[0]), float(found.bounds[0])
+    if top <= 0:
+        return
     shown = (
-        evidence("share of lambda_max along the mean gradient", share, MOSTLY, source="outliers"),
-        evidence("lambda_max of J^T J / T over the weights", top, source="outliers"),
-    )
-    if share < MOSTLY:
+        evidence("share of lambda_max along the mean gradients", found.explained, MOSTLY,
+                 low=found.span / max(top + bound, found.span), high=found.explained,
+                 source="outliers"),
+        evidence("lambda_max of J^T J / T over the weights", top, low=top - bound, high=top + bound,
+                 source="outliers"),
+    )  # fmt: skip
+    if found.explained < MOSTLY:
         yield Finding(
             "",
             "ok",
@@ -33,7 +38,18 @@ def pathological(case: Case) -> Iterator[Finding]:
             "Normalizing the outputs would not flatten the loss much.",
         )
         return
+    limit = case.threshold[0]
+    if case.lr is not None and not case.lr > limit:  # NaN: no curvature bounds this optimizer
+        yield Finding(
+            "", "ok", "The sharpness is that of the mean gradients, and does not matter here",
+            shown,
+            "The learning rate is below what the sharpest direction bears." if limit > 0 else
+            "No curvature bounds the learning rate of this optimizer.",
+        )  # fmt: skip
+        return
     remedies, advice = _measured_remedy(case)
+    # The outputs of a regression are what is asked for: no norm there.
+    remedy = ("norm-output", "norm-before-last") if case.classifies else ("norm-before-last",)
     yield Finding(
         "",
         "note",
@@ -41,7 +57,7 @@ def pathological(case: Case) -> Iterator[Finding]:
         (*shown, *remedies),
         "A few directions, in which all samples move together, are far sharper than the rest, and "
         "they alone bound the learning rate.",
-        advice or f"Normalize the last layer: {REMEDY} shows what that gains.",
+        advice or f"{case.what_if(*remedy)} shows whether a norm at the last layer helps.",
     )
 
 
@@ -73,20 +89,20 @@ def _measured_remedy(case: Case) -> tuple[list[Evidence], str]:
 @rule("gamma-sharpens", "layout", source=WEI2019, where="Claim 3.1 and Fig. 1")
 def gamma_sharpens(case: Case) -> Iterator[Finding]:
     """A gamma so large that batch norm sharpens instead of flattens."""
-    scaled = [n for n in case["layout"].norms if n.used]
+    scaled = [n for n in case["layout"].norms if n.over_batch]
     if not scaled:
         return
     widest = max(scaled, key=lambda n: n.gamma)
-    shown = [
-        evidence("largest gamma (root mean square of a layer)", widest.gamma, WIDE_GAMMA,
-                 source="layout")
-    ]  # fmt: skip
+    size = evidence("largest gamma (root mean square of a layer)", widest.gamma, WIDE_GAMMA,
+                    source="layout")  # fmt: skip
     ratio = _against_plain(case)
+    shown = [size]
     if ratio is not None:
         shown.append(
             evidence("predicted lambda_max, with norms / without", ratio, 1.0, source="prediction")
         )
-    sharpens = ratio is not None and ratio > 1
+    # At gamma 1 a network without norms is flatter only if its signals die: no fault of gamma.
+    sharpens = ratio is not None and ratio > 1 and widest.gamma > USUAL_GAMMA
     if not sharpens and widest.gamma < WIDE_GAMMA:
         yield Finding(
             "",
@@ -96,23 +112,49 @@ def gamma_sharpens(case: Case) -> Iterator[Finding]:
             "lambda_max grows with the square of gamma; here it stays moderate.",
         )
         return
+    wide = widest.gamma >= WIDE_GAMMA
     yield Finding(
         "",
-        "warning" if sharpens else "note",
-        "The norms sharpen the loss at this gamma" if sharpens else "gamma is large",
-        tuple(shown),
+        "warning" if sharpens and wide else "note",
+        "By the theory the norms sharpen the loss at this gamma" if sharpens else "gamma is large",
+        tuple(shown if wide else shown[::-1]),
         "lambda_max grows with gamma squared. Beyond some gamma a network with batch norm is "
         "sharper than the same network without."
         + (" By the theory this one is beyond." if sharpens else ""),
-        "Start gamma lower: what_if(model, data, ['gamma=0.5']) shows what that gains.",
-        layer=widest.name,
+        f"{case.what_if('gamma=0.5')} shows what a smaller gamma gains.",
+        layer=widest.name if widest.gamma > min(n.gamma for n in scaled) else None,
     )
 
 
 def _against_plain(case: Case) -> float | None:
     if "prediction" not in case or len(case["prediction"]) < 2:
         return None
-    normed, plain = case["prediction"][0], case["prediction"][1]
-    if not normed.lambda_max or not plain.lambda_max:
-        return None
-    return float(normed.lambda_max / plain.lambda_max)
+    normed, plain = (p.lambda_max_split or p.lambda_max for p in case["prediction"][:2])
+    return float(normed / plain) if normed and plain else None
+
+
+@rule("theory-agrees", "comparison", source=KARAKIDA2019, where="Theorem 2.2")
+def theory_agrees(case: Case) -> Iterator[Finding]:
+    """The predicted curvature beside the measured one."""
+    found: Comparison = case["comparison"]
+    shown = (
+        evidence("measured / predicted lambda_max of J^T J / T", found.ratio, AGREES,
+                 low=(found.measured - found.bound) / found.predicted,
+                 high=(found.measured + found.bound) / found.predicted, source="comparison"),
+    )  # fmt: skip
+    if 1 / AGREES <= found.ratio <= AGREES:
+        yield Finding(
+            "", "ok", "Theory and measurement agree", shown,
+            f"The largest curvature is within a factor {AGREES:.0f} of what the theory says.",
+        )  # fmt: skip
+        return
+    far = max(found.ratio, 1 / found.ratio)
+    yield Finding(
+        "",
+        "note",
+        f"The theory is off by a factor {far:.2g} here",
+        shown,
+        "Mean-field theory is that of wide layers with random weights; this network is too narrow, "
+        "too deep, or no longer random." + "".join(f" {flag}" for flag in found.flags),
+        "Rely on what was measured, not on the predictions.",
+    )

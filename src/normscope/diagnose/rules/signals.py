@@ -18,6 +18,7 @@ ALIGNED = {"conv": 0.12, "linear": 0.4}
 DEAD, MOSTLY_DEAD = 0.1, 0.5  # shares of the units of a layer
 FULL = 0.25
 FAVOURED = 0.9  # share of samples for which one class is predicted
+CERTAIN = 2.0  # times chance: below that its output needs no pushing down
 DOMINATED = 0.5  # share of the layers
 
 
@@ -28,11 +29,13 @@ def growth(case: Case) -> Iterator[Finding]:
     if not fits:
         return
     [fit] = fits
-    depth = max(s.number for s in case["activations"].outputs)
-    decades = fit.slope * depth
+    numbers = [s.number for s in case["activations"].outputs]
+    depth, steps = max(numbers), max(numbers) - min(numbers)
+    decades = fit.slope * steps
+    up = decades > 0
     shown = (
-        evidence("decades of variance gained over the depth", decades, GROWS,
-                 low=(fit.slope - 2 * fit.error) * depth, high=(fit.slope + 2 * fit.error) * depth,
+        evidence("decades of variance gained over the depth", decades, GROWS if up else -GROWS,
+                 low=(fit.slope - 2 * fit.error) * steps, high=(fit.slope + 2 * fit.error) * steps,
                  source="activations"),
         evidence("factor of the variance per layer", fit.factor, source="activations"),
     )  # fmt: skip
@@ -43,7 +46,6 @@ def growth(case: Case) -> Iterator[Finding]:
             "Signals neither explode nor die on the way.",
         )  # fmt: skip
         return
-    up = decades > 0
     at = fit.overflow_layer
     tail = f" Float32 overflows at about layer {at:.0f}." if up and math.isfinite(at) else ""
     near = up and at < 2 * depth
@@ -53,9 +55,12 @@ def growth(case: Case) -> Iterator[Finding]:
         f"Activations {'grow' if up else 'vanish'} with depth",
         shown,
         f"The variance changes by a factor {fit.factor:.3g} per layer, 10^{decades:.1f} over "
-        f"{depth} layers.{tail} Late layers "
-        + ("dominate the gradient" if up else "see almost no signal")
-        + ", and no single learning rate suits all of them.",
+        f"{depth} layers.{tail} The outputs and the gradients of all layers "
+        + (
+            "grow with it, and the learning rate that the network bears shrinks likewise."
+            if up
+            else "die with it: training starts on a plateau."
+        ),
         "Add normalization to the hidden layers, or scale the initial weights by "
         f"{fit.factor**-0.5:.2g} (the transform 'scale-weights').",
     )
@@ -74,7 +79,7 @@ def alignment(case: Case) -> Iterator[Finding]:
     shown = (
         evidence("median over hidden layers of T4 / T1, against its line", value, 1.0,
                  low=min(excess), high=max(excess), source="gradients"),
-        evidence(f"T4 / T1 of {middle.name}", middle.alignment, source="gradients"),
+        evidence(f"T4 / T1 of {middle.name!r}", middle.alignment, source="gradients"),
     )  # fmt: skip
     if value <= 1:
         yield Finding(
@@ -139,15 +144,20 @@ def favoured_class(case: Case) -> Iterator[Finding]:
     if outputs is None or len(outputs.predicted) < 3:
         return
     share = float(outputs.predicted[outputs.favoured])
+    probability = float(outputs.probability[outputs.favoured])
     shown = (
         evidence("share of samples for which one class is predicted", share, FAVOURED,
                  source="gradients"),
+        evidence("mean probability of that class", probability,
+                 CERTAIN / len(outputs.predicted), source="gradients"),
         evidence("agreement of the samples' output gradients, of 1", outputs.alignment,
                  source="gradients"),
     )  # fmt: skip
-    if share < FAVOURED:
+    chance = 1 / len(outputs.predicted)
+    if share < FAVOURED or probability < CERTAIN * chance:
         yield Finding(
-            "", "ok", "No class is favoured", shown, "Different samples get different answers.",
+            "", "ok", "No class is favoured", shown,
+            "Different samples get different answers, or answers that hardly differ from chance.",
         )  # fmt: skip
         return
     yield Finding(
@@ -181,12 +191,16 @@ def weight_domination(case: Case) -> Iterator[Finding]:
             "A step changes the layers noticeably.",
         )  # fmt: skip
         return
+    norms = "layout" in case and any(n.used for n in case["layout"].norms)
     yield Finding(
         "",
         "note",
         f"{value:.0%} of the layers hardly move: their weights dominate their gradients",
         shown,
-        "A step changes them little. Behind a norm, weights that grew large stay where they are.",
-        "A larger learning rate, or weight decay on the layers before norms, sets them free.",
+        "A step changes them little."
+        + (" Behind a norm, weights that grew large stay where they are." if norms else ""),
+        "A larger learning rate"
+        + (", or weight decay on the layers before norms," if norms else "")
+        + " sets them free.",
         layer=worst.name,
     )
