@@ -10,16 +10,21 @@ from typing import Any
 
 from torch import nn
 
+from normscope.diagnose._race import climb
 from normscope.diagnose.subject import Subject
 from normscope.errors import InputError, NormscopeError
-from normscope.results import StabilityLimit
+from normscope.measure.progress import progress
+from normscope.results import StabilityLimit, StabilityTrial
+from normscope.train.run import INTERRUPTED
 from normscope.train.stability import max_stable_lr
 from normscope.train.stability.copies import Origin
 from normscope.train.stability.feeds import repeatable
 from normscope.train.stability.limit import RULE
-from normscope.train.stability.trials import Bench, Recipe
+from normscope.train.stability.trials import Bench, Recipe, SearchEnded
 
-__all__ = ["Trainings", "checked_seconds", "said"]
+__all__ = ["MARGIN", "Trainings", "checked_seconds", "said"]
+
+MARGIN = 0.5  # of the largest rate that did not diverge: no race above
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,6 +80,35 @@ class Trainings:
             rule=RULE,
         )
         return Bench(Origin(model, None), recipe, steps=steps, deadline=self.deadline, tick=tick)
+
+    def race(
+        self, model: nn.Module, limit: StabilityLimit, *, steps: int
+    ) -> tuple[list[StabilityTrial], str]:
+        """Trainings of ``steps`` updates, downhill from the best of the bisection.
+
+        Returns:
+            The trainings by learning rate, and why they ended early, if so.
+        """
+        if not limit.trials or limit.diverges.low == 0 or INTERRUPTED in limit.ended:
+            return [], limit.ended
+        ended = [limit.ended]
+        cap = MARGIN * limit.diverges.low if limit.diverges.high < math.inf else math.inf
+        learned = [t for t in limit.trials if t.learned]
+        # Without one that learned the first guess is as good a start as any: at rates far above it
+        # a network may die and stand still at a loss that looks low.
+        best = min(learned, key=lambda t: t.final) if learned else limit.trials[0]
+        with progress("further trainings") as tick:
+            bench = self.bench(model, steps=steps, tick=tick)
+
+            def run(lr: float) -> StabilityTrial | None:
+                try:
+                    bench.run(lr, self.seeds[0])
+                except SearchEnded as signal:
+                    ended.append(str(signal))
+                    return None
+                return bench.trials[-1]
+
+            return climb(run, min(best.lr, cap), cap), "; ".join(filter(None, ended))
 
     def _objective(self) -> dict[str, Any]:
         run = self.subject.task.run

@@ -10,6 +10,9 @@ from normscope.results import Evidence, Finding
 
 __all__ = ["findings_of", "headline"]
 
+# What people come for stands before what is as grave.
+FIRST = ("recommended-lr", "lr-above-limit", "lr-above-threshold", "promising-change")
+
 
 def findings_of(results: dict[str, Any], config: dict[str, Any]) -> tuple[Finding, ...]:
     """All findings that ``results`` allow; a function of what an examination stores."""
@@ -22,7 +25,7 @@ def findings_of(results: dict[str, Any], config: dict[str, Any]) -> tuple[Findin
                 replace(f, rule=name, reference=f.reference or rule.reference)
                 for f in rule.judge(case)
             ]
-    return tuple(sorted(found, key=lambda f: -f.rank))
+    return tuple(sorted(found, key=lambda f: (-f.rank, f.rule not in FIRST)))
 
 
 def headline(results: dict[str, Any], config: dict[str, Any]) -> tuple[Evidence, ...]:

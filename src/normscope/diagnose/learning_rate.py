@@ -11,22 +11,18 @@ from torch import nn
 
 from normscope.checks import checked_count
 from normscope.diagnose._curvature import descent, largest_curvature
-from normscope.diagnose._race import EQUAL, Choice, choose, climb, score
-from normscope.diagnose._trainings import Trainings, checked_seconds, said
+from normscope.diagnose._race import EQUAL, Choice, choose, score
+from normscope.diagnose._trainings import MARGIN, Trainings, checked_seconds, said
 from normscope.diagnose.comparison import loss_scale, predictions
 from normscope.diagnose.subject import Subject, as_subject
 from normscope.errors import TheoryError
-from normscope.measure.progress import progress
 from normscope.results import StabilityBound, StabilityLimit, StabilityTrial
 from normscope.results.learning_rate import LRAdvice, LRBound
 from normscope.seeds import checked_seed
-from normscope.train.run import INTERRUPTED
-from normscope.train.stability.trials import SearchEnded
 
 __all__ = ["suggest_lr"]
 
 LONGER = 3  # times the steps of the bisection, for the race
-MARGIN = 0.5  # of the largest rate that did not diverge: no recommendation above
 NONE = math.nan
 
 
@@ -98,7 +94,7 @@ def suggest_lr(
     trainings = Trainings(subject, data, steps, batch_size, (seed,), tol, deadline)
     bounds = [_theory(subject), _threshold(subject)]
     limit = trainings.limit(subject.model, criterion="diverges")
-    race, ended = _race(subject, trainings, limit)
+    race, ended = trainings.race(subject.model, limit, steps=LONGER * steps)
     return LRAdvice(
         **_recommendation(race, limit, steps),
         bounds=(
@@ -160,33 +156,6 @@ def _bisected(bound: StabilityBound, steps: int) -> LRBound:
     }
     name = bound.criterion
     return LRBound(name, bound.lr, bound.low, bound.high, what[name], bound.reason)
-
-
-def _race(
-    subject: Subject, trainings: Trainings, limit: StabilityLimit
-) -> tuple[list[StabilityTrial], str]:
-    """Longer trainings, from the best of the bisection on, and why they ended early, if so."""
-    if not limit.trials or limit.diverges.low == 0 or INTERRUPTED in limit.ended:
-        return [], limit.ended
-    ended = [limit.ended]
-    cap = MARGIN * limit.diverges.low if limit.diverges.high < math.inf else math.inf
-    learned = [t for t in limit.trials if t.learned]
-    # Without one that learned the first guess is as good a start as any: at rates far above it a
-    # network may die and stand still at a loss that looks low.
-    best = min(learned, key=lambda t: t.final) if learned else limit.trials[0]
-    start = min(best.lr, cap)
-    with progress("longer trainings") as tick:
-        bench = trainings.bench(subject.model, steps=LONGER * trainings.steps, tick=tick)
-
-        def run(lr: float) -> StabilityTrial | None:
-            try:
-                bench.run(lr, subject.seed)
-            except SearchEnded as signal:
-                ended.append(str(signal))
-                return None
-            return bench.trials[-1]
-
-        return climb(run, start, cap), "; ".join(filter(None, ended))
 
 
 def _recommendation(

@@ -185,6 +185,7 @@ def _comparison(subject: Subject, results: Results) -> Any:
     preset="full",
     gradients=1000,
     gives=("stability", "advice"),
+    anytime=True,
 )
 def _stability(subject: Subject, results: Results) -> Any:
     advice = suggest_lr(
@@ -203,7 +204,8 @@ def _stability(subject: Subject, results: Results) -> Any:
     "what_if",
     "What would change if its norms were placed or scaled otherwise?",
     preset="full",
-    gradients=1800,
+    gradients=2600,
+    anytime=True,
 )
 def _what_if(subject: Subject, results: Results) -> Any:
     return what_if(

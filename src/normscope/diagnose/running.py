@@ -18,6 +18,7 @@ from normscope.train.run import INTERRUPTED
 __all__ = ["Run", "carried_out", "within_memory"]
 
 SMALLEST = 8  # samples below which a batch is not halved again when memory runs out
+LEAST = 0.1  # share of its time without which a measurement that could end early is not begun
 Found = TypeVar("Found")
 
 
@@ -46,8 +47,8 @@ class Run:
             pass  # it cannot be made, and says why
         elif self.partial:
             step = replace(step, status="left out", reason=self.partial)
-        elif left < step.estimate:
-            why = f"takes about {step.estimate:.2g} s; {max(left, 0):.2g} s were left"
+        elif left < step.estimate * (LEAST if measurement.anytime else 1):
+            why = f"takes about {step.estimate:.3g} s; {max(left, 0):.3g} s were left"
             step = replace(step, status="left out", reason=f"{why} of max_seconds")
         else:
             began = time.monotonic()

@@ -29,6 +29,7 @@ class Measurement:
         run: makes the result, given those made before.
         obstacle: why it cannot be made for this subject, or None.
         gives: keys of its results, if not its name alone.
+        anytime: whether it ends by the subject's deadline, with what it knows by then.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Measurement:
     run: Callable[[Subject, Results], Any]
     obstacle: Callable[[Subject], str | None] = lambda _: None
     gives: tuple[str, ...] = ()
+    anytime: bool = False
 
     def cost(self, subject: Subject) -> float:
         """Gradients that it takes for this subject."""
@@ -63,11 +65,12 @@ def step(
     gradients: float | Callable[[Subject], float],
     obstacle: Callable[[Subject], str | None] = lambda _: None,
     gives: tuple[str, ...] = (),
+    anytime: bool = False,
 ) -> Callable[[Callable[[Subject, Results], Any]], Callable[[Subject, Results], Any]]:
     """Decorator that adds a function to the registry of measurements."""
 
     def add(run: Callable[[Subject, Results], Any]) -> Callable[[Subject, Results], Any]:
-        STEPS[name] = Measurement(name, question, preset, gradients, run, obstacle, gives)
+        STEPS[name] = Measurement(name, question, preset, gradients, run, obstacle, gives, anytime)
         return run
 
     return add

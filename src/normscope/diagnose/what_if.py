@@ -216,10 +216,14 @@ def _trained(subject: Subject, found: Variant, trainings: Trainings) -> Variant:
         limit = trainings.limit(subject.model)
     except NormscopeError as error:
         return _noted(found, f"no limit: {said(error)}")
-    best = min((t for t in limit.trials if not t.diverged), key=lambda t: t.final, default=None)
+    # A bisection trains next to the limits, where networks learn badly or not at all.
+    race, ended = trainings.race(subject.model, limit, steps=trainings.steps)
+    sound = [t for t in (*limit.trials, *race) if not t.diverged]
+    best = min(sound, key=lambda t: (not t.learned, t.final), default=None)
     found = replace(
         found,
-        ended=limit.ended,
+        ended=ended,
+        learned=best is not None and best.learned,
         diverges=limit.diverges,
         does_not_learn=limit.does_not_learn,
         reached=math.nan if best is None else best.final,

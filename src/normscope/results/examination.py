@@ -201,8 +201,8 @@ class Examination(Record):
         layout = self.measurements.get("layout")
         lines = layout.coverage.summary().splitlines()[1:] if layout is not None else []
         return (
-            f"Findings about signals and conditioning rest on layers with {share:.0%} of the "
-            "parameters." + (" Not among them:" if lines else ""),
+            f"Layers with {share:.0%} of the parameters were probed; findings about signals and "
+            "conditioning rest on them." + (" Not probed:" if lines else ""),
             *lines,
         )
 

@@ -21,7 +21,6 @@ __all__ = ["Variant", "WhatIf"]
 BEFORE = "as it is"
 CRITERIA = ("does-not-learn", "diverges")
 APART = 3.0  # factor between two ratios that is called large
-WORSE = 1.1  # times the loss reached before: no longer as good
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -36,7 +35,9 @@ class Variant(Record):
         threshold: 2 (1 + momentum) / lambda_max; NaN where that does not hold.
         diverges: bisected limit; None if it was not looked for.
         does_not_learn: the same for the other criterion.
-        reached: lowest loss that one of these trainings came to; NaN without trainings.
+        learned: whether one of its trainings came below start and chance.
+        reached: lowest loss that one of its trainings came to; NaN without trainings. There are
+            some more than those of the bisection, downhill from the best one.
         reached_lr: at which rate.
         kappa: largest kappa_80% of the hidden layers.
         kappa_layer: where.
@@ -51,6 +52,7 @@ class Variant(Record):
     threshold: float = math.nan
     diverges: StabilityBound | None = None
     does_not_learn: StabilityBound | None = None
+    learned: bool = False
     reached: float = math.nan
     reached_lr: float = math.nan
     kappa: float = math.nan
@@ -133,15 +135,18 @@ class WhatIf(Record):
         one, other = self.curvature_ratio(variant), self.limit_ratio(variant)[0]
         return math.exp(abs(math.log(one / other))) if one > 0 and other > 0 else math.nan
 
+    def learns_as_well(self, variant: Variant) -> bool:
+        """Whether its trainings came to a loss at most as high as those before."""
+        return variant.learned and not variant.reached > self.before.reached
+
     @property
     def best(self) -> Variant | None:
         """The change with the largest gain in the rate that it bears, if one is certain.
 
-        Certain: the lowest gain that the intervals allow is above 1. What then learns worse (its
-        trainings come to a loss more than 10 % above the one before) is left out.
+        Certain: the lowest gain that the intervals allow is above 1. A larger rate is no gain by
+        itself: what then comes to a higher loss than before is left out.
         """
-        line = WORSE * self.before.reached
-        gains = [(self.limit_ratio(v), v) for v in self.after if v.reached <= line]
+        gains = [(self.limit_ratio(v), v) for v in self.after if self.learns_as_well(v)]
         sure = [(gain[0], v) for gain, v in gains if gain[1] > 1]
         return max(sure, key=lambda pair: pair[0])[1] if sure else None
 

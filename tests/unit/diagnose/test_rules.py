@@ -264,6 +264,27 @@ def test_change_that_lets_it_learn_at_larger_rates():
     assert severity(findings_of({"what_if": healthy}, {}), "promising-change") == "ok"
 
 
+def test_what_learned_in_one_search_is_not_said_to_learn_nowhere():
+    options = {"steps": 30, "tol": 0.3, "batch_size": 64}
+    found = what_if(mlp(), learnable(), ["norm-before-last"], **options)
+    deaf = replace(found.before, learned=False, reached=9.0)
+    results = {"what_if": replace(found, variants=(deaf, *found.after))}
+    assert severity(findings_of(results, {}), "promising-change") == "warning"
+    results["advice"] = suggest_lr(mlp(), learnable(), steps=20)
+    assert severity(findings_of(results, {}), "promising-change") != "warning"
+
+
+def test_a_remedy_with_which_copies_learn_worse_is_not_advised():
+    found = standard(STANDARD["pathological-sharpness"][0])
+    changed = what_if(mlp(4, 200), learnable(), ["norm-output"], steps=10, tol=0.5)
+    before, after = changed.variants
+    flat = replace(after, lambda_max=before.lambda_max / 5, reached=2 * before.reached)
+    worse = replace(changed, variants=(before, flat))
+    again = findings_of({**found.measurements, "what_if": worse}, found.config)
+    [finding] = [f for f in again if f.rule == "pathological-sharpness"]
+    assert "5 times flatter, but copies with it learned worse" in finding.advice
+
+
 def test_remedy_of_pathological_sharpness_is_the_measured_one():
     found = standard(STANDARD["pathological-sharpness"][0])
     changed = what_if(mlp(4, 200), data(), ["norm-output"], limits=False)
@@ -275,7 +296,7 @@ def test_remedy_of_pathological_sharpness_is_the_measured_one():
     sharper = replace(changed, variants=(before, replace(after, lambda_max=2 * before.lambda_max)))
     again = findings_of({**found.measurements, "what_if": sharper}, found.config)
     [finding] = [f for f in again if f.rule == "pathological-sharpness"]
-    assert "does not flatten this loss: with 'norm-output' it is 2 times sharper" in finding.advice
+    assert "does not help: with 'norm-output' it is 2 times sharper" in finding.advice
 
 
 def test_running_statistics_name_the_layer_that_is_furthest_off():

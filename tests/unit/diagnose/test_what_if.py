@@ -1,6 +1,7 @@
 """what_if: before and after, honest about what cannot be made, and without a trace."""
 
 import dataclasses
+import itertools
 import math
 
 import pytest
@@ -172,11 +173,12 @@ def test_nothing_of_the_model_is_changed(changes):
 # the record
 
 
-def variant(change, lam, low, high, reached=0.1, **fields):
+def variant(change, lam, low, high, reached=0.1, learned=True, **fields):
     limit = StabilityBound("does-not-learn", low, high)
     return Variant(
         change, loss=2.3, lambda_max=lam, lambda_error=0.0, threshold=2 / lam, diverges=limit,
-        does_not_learn=limit, reached=reached, reached_lr=low, kappa=10.0, **fields,
+        does_not_learn=limit, learned=learned, reached=reached, reached_lr=low, kappa=10.0,
+        **fields,
     )  # fmt: skip
 
 
@@ -188,6 +190,7 @@ def test_the_best_is_certain_and_learns_as_well():
     sure = variant("sure", 60.0, 2.0, 2.2)
     assert table(variant("unsure", 60.0, 0.8, 90.0), sure).best is sure
     assert table(variant("worse", 60.0, 2.0, 2.2, reached=0.12)).best is None
+    assert table(variant("deaf", 60.0, 2.0, 2.2, learned=False)).best is None
     assert table(variant("open", 60.0, 2.0, math.inf)).best is None
 
 
@@ -217,6 +220,19 @@ def test_a_real_network_whose_ratios_differ():
     found = what_if(net(), "digits", ["norm-output"], steps=20, tol=0.5)
     assert found.disagreement(found.after[0]) > 3
     assert any("believe the trainings" in note for note in found.notes)
+
+
+def test_a_larger_rate_that_leads_to_a_higher_loss_is_no_gain():
+    """Outputs of unit variance bear any rate, and are never sure of a class."""
+    torch.manual_seed(0)
+    hidden = [(nn.Linear(64, 64), nn.LayerNorm(64), nn.ReLU()) for _ in range(4)]
+    net = nn.Sequential(nn.Flatten(), *itertools.chain(*hidden), nn.Linear(64, 10))
+    found = what_if(net, "digits", ["norm-output"], tol=0.5)
+    [after] = found.after
+    assert found.limit_ratio(after)[1] > 3  # for certain
+    assert after.learned
+    assert after.reached > found.before.reached
+    assert found.best is None
 
 
 def test_record_round_trip_and_access():

@@ -50,7 +50,7 @@ def promising(case: Case) -> Iterator[Finding]:
     """The change that lets the network learn at the largest rate, if one certainly does."""
     found = case["what_if"]
     best = found.best
-    if (only := _first_to_learn(found)) is not None:
+    if (only := _first_to_learn(case)) is not None:
         yield Finding(
             "",
             "warning",
@@ -66,7 +66,7 @@ def promising(case: Case) -> Iterator[Finding]:
         yield Finding(
             "",
             "ok",
-            "None of the changes tried lets it learn at a larger rate",
+            "None of the changes tried lets it learn at a larger rate, and as well",
             (evidence("changes tried", len(found.after), source="what_if"),),
             "Copies were changed and trained: " + ", ".join(v.change for v in found.after) + ".",
         )
@@ -77,6 +77,8 @@ def promising(case: Case) -> Iterator[Finding]:
     what = "still learns" if learns else "does not diverge"
     shown = (
         evidence(f"learning rate that {what}, after / before", gain, 1.0, low=low, high=high,
+                 source="what_if"),
+        evidence("lowest loss reached, after / before", best.reached / found.before.reached, 1.0,
                  source="what_if"),
         evidence("lambda_max before / after", curvature, source="what_if"),
     )  # fmt: skip
@@ -92,7 +94,8 @@ def promising(case: Case) -> Iterator[Finding]:
         f"{best.change!r} lets it {'learn' if learns else 'be trained'} at {gain:.2g} times the "
         "learning rate",
         shown,
-        f"A copy with this change was trained beside the network as it is.{differ}",
+        f"A copy with this change was trained beside the network as it is, and came to a loss of "
+        f"{best.reached:.3g} instead of {found.before.reached:.3g}.{differ}",
         f"Try ns.apply_transform(model, {best.change!r}), then suggest_lr again.",
     )
 
@@ -104,10 +107,11 @@ def _near(lr: float, advice: LRAdvice) -> bool:
     return advice.low / NEAR <= lr <= advice.high * NEAR and not (known and lr > borne)
 
 
-def _first_to_learn(found: WhatIf) -> Variant | None:
+def _first_to_learn(case: Case) -> Variant | None:
     """The change that reaches the lowest loss, if the network as it is learns at no rate."""
-    before = found.before.does_not_learn
-    if before is None or before.low > 0:
+    found: WhatIf = case["what_if"]
+    known = "advice" in case and any(trial.learned for trial in case["advice"].race)
+    if found.before.learned or known or found.before.diverges is None:
         return None
-    learning = [v for v in found.after if v.does_not_learn is not None and v.does_not_learn.low > 0]
+    learning = [v for v in found.after if v.learned]
     return min(learning, key=lambda v: v.reached, default=None)

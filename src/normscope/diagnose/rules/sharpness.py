@@ -12,6 +12,7 @@ MOSTLY = 0.5  # share of lambda_max in the mean-gradient directions
 LAST = ("norm-output", "norm-before-last", "norm-on-top")
 WIDE_GAMMA = 2.0  # root mean square of a scale that is called large
 USUAL_GAMMA = 1.0  # where scales start
+FLATTER = 1.5  # factor from which a remedy is called one
 AGREES = 2.0  # factor between theory and measurement
 
 
@@ -76,14 +77,18 @@ def _measured_remedy(case: Case) -> tuple[list[Evidence], str]:
         return [], ""
     best = max(tried, key=found.curvature_ratio)
     gain = found.curvature_ratio(best)
-    if gain > 1:
+    trained = best.diverges is not None
+    if gain > FLATTER and (not trained or found.learns_as_well(best)):
         return shown, (
             f"Normalize the last layer: {best.change!r} makes the loss {gain:.2g} times flatter."
         )
-    return shown, (
-        "Normalizing the last layer does not flatten this loss: with "
-        f"{best.change!r} it is {1 / gain:.2g} times sharper."
-    )
+    if gain > FLATTER:
+        return shown, (
+            f"{best.change!r} makes the loss {gain:.2g} times flatter, but copies with it learned "
+            "worse: leave the last layer as it is."
+        )
+    how = "hardly flatter" if gain > 1 else f"{1 / gain:.2g} times sharper"
+    return shown, f"Normalizing the last layer does not help: with {best.change!r} it is {how}."
 
 
 @rule("gamma-sharpens", "layout", source=WEI2019, where="Claim 3.1 and Fig. 1")
