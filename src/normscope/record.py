@@ -117,9 +117,18 @@ def _decode(value: Any) -> Any:
                 f"The data of a {cls.__name__} lacks {', '.join(missing)}. Another version may "
                 "have written it, or it was cut off."
             )
-        known = {f.name for f in fields}
-        return cls(**{k: _decode(v) for k, v in value.items() if k in known})
+        kinds = {f.name: str(getattr(f.type, "__name__", f.type)) for f in fields}
+        return cls(**{k: _number(_decode(v), kinds[k]) for k, v in value.items() if k in kinds})
     return {k: _decode(v) for k, v in value.items()}
+
+
+def _number(value: Any, kind: str) -> Any:
+    """A number as the command line prints it: null for NaN, words for infinities."""
+    if not kind.startswith("float"):
+        return value
+    if value is None and "None" not in kind:
+        return math.nan
+    return float(value) if value in ("inf", "-inf") else value
 
 
 def _required(field: dataclasses.Field[Any]) -> bool:

@@ -67,6 +67,16 @@ def test_wrong_type_is_named():
     assert "'Outer'" in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("printed", "value"), [(None, math.nan), ("inf", math.inf), ("-inf", -math.inf), (2.5, 2.5)]
+)
+def test_numbers_as_the_command_line_prints_them(printed, value):
+    assert Inner.from_dict({"type": "Inner", "value": printed}) == Inner(value)
+    array = {"$array": [1.0, printed], "shape": [2], "dtype": "float64"}
+    found = Outer.from_dict({"type": "Outer", "name": "inf", "array": array, "table": None})
+    assert found == Outer("inf", array=np.array([1.0, value]))
+
+
 def test_what_cannot_be_stored():
     with pytest.raises(TypeError, match="object"):
         Outer("a", table=object()).to_dict()

@@ -21,7 +21,7 @@ OPTIONS = (
            group="examinations", positional=True),
     Option("second", opt.text, "another", "B", group="examinations", positional=True),
     Option("output", opt.text, "write a page", "FILE.html"),
-    Option("json", opt.switch, "print JSON and nothing else"),
+    opt.JSON,
 )  # fmt: skip
 
 

@@ -44,7 +44,7 @@ OPTIONS = (
     Option("output", opt.text, "write the page", "FILE.html"),
     Option("save_data", opt.text, "write the data, for normscope report and compare",
            "FILE.json"),
-    Option("json", opt.switch, "print JSON and nothing else"),
+    opt.JSON,
 )  # fmt: skip
 
 

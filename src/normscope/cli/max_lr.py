@@ -58,7 +58,7 @@ OPTIONS = (
     *RUNNING,
     Option("chart", opt.text, "draw it: png, svg, pdf, html", "FILE"),
     Option("output", opt.text, "write the result as JSON", "FILE.json"),
-    Option("json", opt.switch, "print JSON and nothing else"),
+    opt.JSON,
 )  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from normscope.errors import InputError
 from normscope.registry import near_match
 
 __all__ = [
+    "JSON",
     "Option",
     "command_parser",
     "defaults",
@@ -105,9 +106,10 @@ def command_parser(
 
 class _CommandParser(Parser):
     def __init__(self, command: str, options: Sequence[Option], **kwargs: Any) -> None:
+        places = " ".join(option.metavar for option in options if option.positional)
         super().__init__(
             prog=f"normscope {command}",
-            usage=f"normscope {command} {options[0].metavar} [options]",
+            usage=f"normscope {command} {places} [options]",
             **kwargs,
         )
         self.command, self.options = command, {option.name: option for option in options}
@@ -185,6 +187,11 @@ def names(value: Any) -> tuple[str, ...]:
     if not isinstance(words, list) or not words:
         raise InputError(f"Expected one name or several, separated by commas. Got {value!r}.")
     return tuple(text(word.strip() if isinstance(word, str) else word) for word in words)
+
+
+JSON = Option(
+    "json", switch, 'print JSON and nothing else (NaN is null, infinities are "inf" and "-inf")'
+)
 
 
 def numbers(value: Any) -> tuple[float, ...]:

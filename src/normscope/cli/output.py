@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from normscope.checks import checked_target
 from normscope.errors import InputError
 
 __all__ = [
@@ -76,8 +76,21 @@ def print_summary(result: Any) -> None:
 
 
 def print_json(data: Any) -> None:
-    """JSON alone on stdout; numbers that JSON lacks must have been tagged before."""
-    sys.stdout.write(json.dumps(data, allow_nan=False) + "\n")
+    """JSON alone on stdout, for other programs: NaN is null, infinities "inf" and "-inf"."""
+    sys.stdout.write(json.dumps(_untagged(data), allow_nan=False) + "\n")
+
+
+def _untagged(data: Any) -> Any:
+    """Numbers that JSON lacks, tagged in the data of a record, as other programs take them."""
+    if isinstance(data, list | tuple):
+        return [_untagged(item) for item in data]
+    if isinstance(data, float) and not math.isfinite(data):
+        return None if math.isnan(data) else repr(data)
+    if not isinstance(data, dict):
+        return data
+    if "$float" in data:
+        return _untagged(float(data["$float"]))
+    return {key: _untagged(value) for key, value in data.items()}
 
 
 def note(message: str) -> None:
@@ -140,4 +153,6 @@ def check_data_file(path: str) -> None:
     target = Path(path)
     if target.suffix.lower() != ".json":
         raise InputError(f"Data is saved as JSON, in a file that ends in .json. Got {path!r}.")
+    from normscope.checks import checked_target  # numpy, which --help can do without
+
     checked_target(target)

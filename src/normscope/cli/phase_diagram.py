@@ -25,7 +25,7 @@ OPTIONS = (
     Option("quantity", opt.text,
            "what the chart shows: chi1, correlation_depth, length_depth or length", "NAME", "chi1"),
     Option("chart", opt.text, "draw the diagram: png, svg, pdf, html", "FILE"),
-    Option("json", opt.switch, "print JSON and nothing else"),
+    opt.JSON,
 )  # fmt: skip
 MOST_ROWS = 11  # of the table; the diagram itself may have any number
 PHASES = ("ordered", "edge", "chaotic", "diverges")

@@ -46,7 +46,7 @@ OPTIONS = (
     Option("seed", opt.whole, "for layer norm on the outputs", "N", 0, THEORY),
     Option("chart", opt.text, "draw lambda_max and critical lr against gamma: png, svg, pdf, html",
            "FILE"),
-    Option("json", opt.switch, "print JSON and nothing else"),
+    opt.JSON,
 )  # fmt: skip
 SPEC_OPTIONS = (
     *("activation", "weight_variance", "bias_variance", "last_norm"),
@@ -210,8 +210,7 @@ def _json(
 
     def entry(prediction: Prediction) -> dict[str, Any]:
         rate = prediction.row(request.momentum)["critical_lr"]
-        tagged = {"$float": "inf"} if rate == float("inf") else rate
-        return prediction.to_dict() | {"critical_lr": tagged}
+        return prediction.to_dict() | {"critical_lr": rate}
 
     return {
         "type": "PredictionSet",

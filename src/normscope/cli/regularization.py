@@ -52,7 +52,7 @@ OPTIONS = (
     Option("train_batch_size", opt.whole, "batch size of the training", "N", 128, TRAIN),
     Option("chart", opt.text, "draw the gaps: png, svg, pdf, html", "FILE"),
     Option("output", opt.text, "write the result as JSON", "FILE"),
-    Option("json", opt.switch, "print JSON and nothing else"),
+    opt.JSON,
 )  # fmt: skip
 COLUMNS = {
     "layer": "layer", "M": "batch_size", "M_eff": "effective_batch_size", "zeta": "zeta",

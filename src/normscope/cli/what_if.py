@@ -43,7 +43,7 @@ OPTIONS = (
     *RUNNING,
     Option("chart", opt.text, "draw it: png, svg, pdf, html", "FILE"),
     Option("output", opt.text, "write the result as JSON", "FILE.json"),
-    Option("json", opt.switch, "print JSON and nothing else"),
+    opt.JSON,
 )  # fmt: skip
 CHANGES = """changes:
   norm-before-last[=KIND]   one more norm, before the last linear layer

@@ -22,6 +22,11 @@ def test_json_is_the_difference(saved, capsys):
     assert found == compare_examinations(normalized(), hostile(), names=saved)
 
 
+def test_usage_names_both(capsys):
+    assert main(["compare", "--help"]) == 0
+    assert "usage: normscope compare A B [options]" in capsys.readouterr().out
+
+
 def test_the_table(saved, capsys):
     assert main(["compare", *saved]) == 0
     lines = capsys.readouterr().out.splitlines()

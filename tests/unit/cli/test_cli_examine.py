@@ -107,6 +107,19 @@ def test_json_is_the_examination(capsys):
     same(found, examine(model, "digits", optimizer="sgd", lr=0.5, momentum=0.9, seed=3))
 
 
+def test_printed_numbers_are_plain(own, capsys):
+    """NaN is null, infinity a word; what is saved keeps its tags, and both can be read back."""
+    words = ["my_examined:make", "--data", "my_examined:loader", "--save-data", "run.json"]
+    printed = output([*words, "--json"], capsys).out
+    saved = (own / "run.json").read_text()
+    assert "$float" not in printed
+    assert "$float" in saved
+    [loss] = [n for n in json.loads(printed)["numbers"] if n["quantity"] == "loss"]
+    assert loss["low"] is None
+    assert loss["value"] > 0
+    same(Examination.from_json(printed), Examination.from_json(saved))
+
+
 def test_batch_size_and_loss_by_name(capsys):
     words = [*NET, "--batch-size", 32, "--loss", "mse", "--json"]
     found = Examination.from_dict(json.loads(output(words, capsys).out))
@@ -119,10 +132,10 @@ def test_what_is_shown(capsys):
     shown = output([*NET, "--lr", "100"], capsys).out
     lines = shown.splitlines()
     assert lines[0].startswith("Sequential with 1,114 parameters: 256 samples")
-    assert lines[1].startswith("  lambda_max of the loss = ")
+    assert lines[1].startswith("  lambda_max of the loss (Gauss-Newton, first batch) = ")
     assert "NOTE  The learning rate 100 is above the local threshold" in shown
     assert "  -> If the loss rises" in shown
-    assert "checks found nothing" in shown
+    assert "checks are fine" in shown
 
 
 def test_a_terminal_gets_colours(capsys, monkeypatch):
