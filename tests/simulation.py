@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -243,6 +244,59 @@ def mean_direction_terms(net: Net) -> dict[str, float]:
         for name, grad in pull(v)[0].items():
             total[name] += float(grad.pow(2).sum()) / out.shape[1]
     return total
+
+
+def own_and_along(
+    spec: NetworkSpec,
+    seeds: Sequence[int],
+    samples: int,
+    *,
+    frozen: bool = False,
+    inputs: Tensor | None = None,
+    along: Tensor | None = None,
+    probes: Tensor | None = None,
+    dtype: torch.dtype = torch.float32,
+) -> dict[str, np.ndarray]:
+    """Mean diagonal of T F*, and F* in one direction, of each parameter tensor: (networks, 2).
+
+    Two products with J^T for each output instead of T: in the unit vector ``along`` (T,), the mean
+    direction unless given, and in one of ``probes`` (networks, C, T), unit vectors drawn at random
+    among those orthogonal to it: on average they see 1/(T-1) of the trace that is left. All
+    networks are simulated at once.
+    """
+    nets = [draw(spec, seed, samples, inputs=inputs, dtype=dtype) for seed in seeds]
+    params = {key: torch.stack([net.params[key] for net in nets]) for key in nets[0].params}
+    if along is None:
+        along = torch.full((samples,), samples**-0.5, dtype=dtype)
+    if probes is None:
+        g = torch.Generator().manual_seed(seeds[0])
+        probes = torch.randn(len(nets), spec.outputs, samples, generator=g, dtype=dtype)
+        probes = probes - (probes @ along)[..., None] * along
+        probes = probes / probes.norm(dim=2, keepdim=True)
+    one = partial(_own_and_along, spec, frozen, along)
+    found = vmap(one)(params, torch.stack([net.inputs for net in nets]), probes)
+    return {key: value.double().numpy() for key, value in found.items()}
+
+
+def _own_and_along(
+    spec: NetworkSpec,
+    frozen: bool,
+    along: Tensor,
+    params: dict[str, Tensor],
+    inputs: Tensor,
+    probes: Tensor,
+) -> dict[str, Tensor]:
+    found: Statistics = []
+    forward(spec, params, inputs, record=found)
+    held = [(m.detach(), v.detach()) for m, v in found] if frozen else None
+    _, pull = vjp(lambda p: forward(spec, p, inputs, statistics=held), params)
+    total = {key: torch.zeros(2, dtype=inputs.dtype) for key in params}
+    for probe, output in zip(probes, torch.eye(spec.outputs, dtype=inputs.dtype), strict=True):
+        first, second = (pull(v[:, None] * output)[0] for v in (along, probe))
+        for key in params:
+            one, other = first[key].pow(2).sum(), second[key].pow(2).sum()
+            total[key] = total[key] + torch.stack([one + (len(along) - 1) * other, one])
+    return {key: value / (len(along) * spec.outputs) for key, value in total.items()}
 
 
 def largest(gram: Tensor, samples: int) -> float:

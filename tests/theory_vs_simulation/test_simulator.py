@@ -42,6 +42,24 @@ def test_lanczos_and_mean_direction_agree_with_the_jacobian(name):
         assert terms[key] == pytest.approx(oracle, rel=1e-9, abs=1e-12)
 
 
+@pytest.mark.parametrize("name", [*UNCOUPLED, *COUPLED])
+@pytest.mark.parametrize("frozen", [False, True])
+def test_random_probes_average_to_the_jacobian(name, frozen):
+    """One network under an orthonormal basis of probes: their mean is exact."""
+    spec, samples = (UNCOUPLED | COUPLED)[name], 5
+    net = sim.draw(spec, 3, samples)
+    others = torch.linalg.svd(torch.ones(1, samples))[2][1:]
+    probes = others[:, None, :].expand(-1, spec.outputs, -1)
+    found = sim.own_and_along(
+        spec, [3] * len(others), samples, frozen=frozen, probes=probes, dtype=torch.float64
+    )
+    held = frozen and spec.norm is not None and spec.norm.kind == "batch"
+    for key, gram in sim.dense_grams(net.frozen() if held else net).items():
+        own, pair = sim.entries(gram)
+        mean = (own + (samples - 1) * pair) / samples
+        assert found[key].mean(axis=0) == pytest.approx((own, mean), rel=1e-9, abs=1e-12)
+
+
 def test_frozen_statistics_keep_the_outputs_and_change_the_gradients():
     net = sim.draw(COUPLED["batch norm"], 2, 6)
     frozen = net.frozen()
