@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import operator
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from normscope.errors import InputError
 
-__all__ = ["checked_count", "checked_number", "checked_numbers", "checked_target"]
+__all__ = [
+    "checked_count",
+    "checked_momentum",
+    "checked_number",
+    "checked_numbers",
+    "checked_positive",
+    "checked_seconds",
+    "checked_target",
+]
 
 Array = NDArray[np.float64]
 
@@ -57,6 +67,27 @@ def checked_number(value: ArrayLike, name: str) -> float:
     if made.size != 1:
         raise InputError(f"{name} must be one number. Got {made.size} of them.")
     return float(made.item())
+
+
+def checked_positive(value: Any, name: str) -> float:
+    """``value`` as one finite number above 0."""
+    real = isinstance(value, Real) and not isinstance(value, bool)
+    if not real or not 0 < float(value) < math.inf:
+        raise InputError(f"{name} must be a number above 0. Got {value!r}.")
+    return float(value)
+
+
+def checked_momentum(value: Any) -> float:
+    """``value`` as the momentum of gradient descent."""
+    real = isinstance(value, Real) and not isinstance(value, bool)
+    if not real or not 0 <= float(value) < 1:
+        raise InputError(f"momentum must be at least 0 and below 1. Got {value!r}.")
+    return float(value)
+
+
+def checked_seconds(max_seconds: float | None) -> float:
+    """A number of seconds above 0; infinite for None."""
+    return math.inf if max_seconds is None else checked_positive(max_seconds, "max_seconds")
 
 
 def checked_target(path: str | Path) -> Path:

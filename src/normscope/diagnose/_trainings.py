@@ -12,7 +12,7 @@ from torch import nn
 
 from normscope.diagnose._race import climb
 from normscope.diagnose.subject import Subject
-from normscope.errors import InputError, NormscopeError
+from normscope.errors import NormscopeError
 from normscope.measure.progress import progress
 from normscope.results import StabilityLimit, StabilityTrial
 from normscope.train.run import INTERRUPTED
@@ -22,7 +22,7 @@ from normscope.train.stability.feeds import repeatable
 from normscope.train.stability.limit import RULE
 from normscope.train.stability.trials import Bench, Recipe, SearchEnded
 
-__all__ = ["MARGIN", "Trainings", "checked_seconds", "said"]
+__all__ = ["MARGIN", "Trainings", "said"]
 
 MARGIN = 0.5  # of the largest rate that did not diverge: no race above
 
@@ -119,16 +119,6 @@ class Trainings:
         chosen = self.subject.optimizer
         momentum = self.subject.momentum if isinstance(chosen, str) else 0.0
         return {"optimizer": chosen, "momentum": momentum}
-
-
-def checked_seconds(max_seconds: float | None) -> float:
-    """A number of seconds above 0; infinite for None."""
-    if max_seconds is None:
-        return math.inf
-    number = isinstance(max_seconds, int | float) and not isinstance(max_seconds, bool)
-    if not number or not max_seconds > 0:
-        raise InputError(f"max_seconds must be a number above 0. Got {max_seconds!r}.")
-    return float(max_seconds)
 
 
 def said(error: Exception) -> str:

@@ -10,10 +10,11 @@ import torch
 from torch import nn
 
 from normscope._version import __version__
+from normscope.checks import checked_seconds
 from normscope.diagnose._curvature import descent
-from normscope.diagnose._trainings import checked_seconds
 from normscope.diagnose.findings import findings_of, headline
 from normscope.diagnose.planning import plan_of, timed_gradient
+from normscope.diagnose.rules.signals import unjudged
 from normscope.diagnose.running import carried_out, within_memory
 from normscope.diagnose.steps import Measurement, steps_of
 from normscope.diagnose.subject import Subject, as_subject
@@ -108,7 +109,7 @@ def examine(
         seconds=time.monotonic() - began,
         partial=done.partial,
         version=__version__,
-        notes=(*_conditions(subject.model), *notes, *done.notes),
+        notes=(*_conditions(subject), *unjudged(results), *notes, *done.notes),
     )
 
 
@@ -130,9 +131,11 @@ def plan_examination(
     return _planned(subject, measurements)[0]
 
 
-def _conditions(model: nn.Module) -> list[str]:
-    """What differs between the model as it is and as it was measured."""
-    notes = []
+def _conditions(subject: Subject) -> list[str]:
+    """What differs between model, data and optimizer as they are and as they were taken."""
+    model, notes = subject.model, list(subject.notes)
+    if (obstacle := descent(subject).obstacle) != "":
+        notes.append(f"There is no local threshold of the learning rate: {obstacle}.")
     half = {str(p.dtype) for p in model.parameters() if computed_dtype(p.dtype) != p.dtype}
     if half:
         notes.append(f"The model is in {', '.join(half)}; it was measured in float32.")

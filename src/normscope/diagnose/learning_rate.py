@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from normscope.checks import checked_count
+from normscope.checks import checked_count, checked_seconds
 from normscope.diagnose._curvature import descent, largest_curvature
 from normscope.diagnose._race import EQUAL, Choice, choose, score
-from normscope.diagnose._trainings import MARGIN, Trainings, checked_seconds, said
+from normscope.diagnose._trainings import MARGIN, Trainings, said
 from normscope.diagnose.comparison import loss_scale, predictions
 from normscope.diagnose.subject import Subject, as_subject
 from normscope.errors import TheoryError

@@ -14,14 +14,16 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+from normscope.checks import checked_momentum, checked_positive
 from normscope.data import DataSet, load_data
 from normscope.errors import InputError
 from normscope.measure._batches import float_leaves, owned_batch
 from normscope.measure._likelihoods import SquaredLoss
 from normscope.measure._memory import budget_bytes
+from normscope.measure._parameters import computed_dtype
 from normscope.measure._session import original_module
 from normscope.measure._statistics import coupling_layers
-from normscope.measure._stream import as_stream
+from normscope.measure._stream import as_stream, is_pair
 from normscope.measure._task import Task, as_task
 from normscope.measure.risk import Risk, check_model
 from normscope.seeds import checked_seed
@@ -47,6 +49,7 @@ class Subject:
         seed: of everything random.
         memory: bytes that curvature may take; None for half of what is free.
         deadline: of ``time.monotonic``, after which trainings end.
+        notes: what to know about how the arguments were taken.
     """
 
     model: nn.Module
@@ -59,11 +62,12 @@ class Subject:
     seed: int
     memory: int | None = None
     deadline: float = math.inf
+    notes: tuple[str, ...] = ()
 
     @property
     def samples(self) -> int:
         """Samples in the first batch."""
-        return owned_batch(self.batches[0], 0, split=self.task.has_outputs).size
+        return _samples(self.batches[0], self.task)
 
     @property
     def batch_norms(self) -> dict[str, nn.Module]:
@@ -150,18 +154,32 @@ def as_subject(
     check_model(model)
     module = _placed(original_module(model), device)
     task = as_task(loss)
-    name, rate, mu = _optimizer(optimizer)
+    chosen = _chosen(optimizer, model)
+    notes = [*chosen.notes]
+    if momentum is not None and isinstance(chosen.optimizer, str) and chosen.optimizer != "sgd":
+        notes.append(f"momentum is an argument of sgd; {chosen.optimizer} has none.")
+    kept = _kept(data, task, module, batches, seed)
+    if is_pair(data) and len(kept) == 1 and (count := _samples(kept[0], task)) > BATCH_SIZE:
+        notes.append(
+            f"The pair of tensors is taken as one batch of {count} samples, in trainings too. Pass "
+            "a loader for smaller ones."
+        )
     return Subject(
         model=module,
         loss=loss,
         task=task,
-        batches=_kept(data, task, module, batches, seed),
-        optimizer=name,
-        lr=_positive(lr, "lr") if lr is not None else rate,
-        momentum=mu if momentum is None else _fraction(momentum),
+        batches=kept,
+        optimizer=chosen.optimizer,
+        lr=checked_positive(lr, "lr") if lr is not None else chosen.lr,
+        momentum=chosen.momentum if momentum is None else checked_momentum(momentum),
         seed=checked_seed(seed),
         deadline=deadline,
+        notes=tuple(notes),
     )
+
+
+def _samples(item: Any, task: Task) -> int:
+    return owned_batch(item, 0, split=task.has_outputs).size
 
 
 def _placed(model: nn.Module, device: torch.device | str | None) -> nn.Module:
@@ -185,54 +203,58 @@ def _kept(data: Any, task: Task, model: nn.Module, count: int, seed: int) -> lis
             f"{type(model).__name__} has no floating-point parameters: there is nothing to train "
             "and nothing to examine."
         )
-    one_hot = isinstance(task.loss, SquaredLoss)
+    one_hot, dtype = isinstance(task.loss, SquaredLoss), computed_dtype(real[0].dtype)
     if isinstance(data, str):
         data = load_data(data, "train")
     if isinstance(data, DataSet):
         size = min(BATCH_SIZE, len(data))
-        data = data.to(dtype=real[0].dtype).batches(size, seed=seed, one_hot=one_hot)
-    stream = as_stream(
-        data, split=task.has_outputs, one_hot=one_hot, dtype=real[0].dtype, seed=seed
-    )
+        data = data.to(dtype=dtype).batches(size, seed=seed, one_hot=one_hot)
+    stream = as_stream(data, split=task.has_outputs, one_hot=one_hot, dtype=dtype, seed=seed)
     with contextlib.closing(stream.batches(real[0].device)) as source:
         taken = list(itertools.islice(source, count))
     return [(b.inputs, b.targets) if task.has_outputs else b.inputs for b in taken]
 
 
-def _optimizer(optimizer: Any) -> tuple[Any, float | None, float]:
-    """Name or factory, learning rate, momentum."""
+@dataclass(frozen=True)
+class _Chosen:
+    """An optimizer as trainings take it, and what its settings say."""
+
+    optimizer: Any = "sgd"  # name, or function of the parameters
+    lr: float | None = None
+    momentum: float = 0.0
+    notes: tuple[str, ...] = ()
+
+
+def _chosen(optimizer: Any, model: nn.Module) -> _Chosen:
     if isinstance(optimizer, str):
         optimizers[optimizer]  # an unknown name is refused here
     if not isinstance(optimizer, torch.optim.Optimizer):
-        return optimizer or "sgd", None, 0.0
-    group = optimizer.param_groups[0]
+        return _Chosen(optimizer or "sgd")
+    groups = optimizer.param_groups
+    own = {id(p) for p in model.parameters()}
+    if not any(id(p) in own for group in groups for p in group["params"]):
+        raise InputError(
+            f"The optimizer holds no parameter of this {type(model).__name__}: it was made for "
+            "another model. Make it from model.parameters(), or give its name and lr."
+        )
+    rates = [float(group["lr"]) for group in groups if "lr" in group]
+    lr = max(rates, default=None)
+    notes: tuple[str, ...] = ()
+    if len(set(rates)) > 1:
+        notes = (
+            f"The optimizer has groups with learning rates from {min(rates):.3g} to {lr:.3g}: the "
+            "largest one was judged, and trainings used one rate for all parameters.",
+        )
+    return _Chosen(_remade(optimizer), lr, float(groups[0].get("momentum", 0.0)), notes)
+
+
+def _remade(optimizer: torch.optim.Optimizer) -> Any:
+    """Its name where all but rate and momentum is as usual, else a function that makes it."""
     kind: Any = type(optimizer)
-    rest = {k: v for k, v in optimizer.defaults.items() if k != "momentum"}
+    settings = dict(optimizer.defaults)
     plain = {torch.optim.SGD: "sgd", torch.optim.Adam: "adam", torch.optim.AdamW: "adamw"}
-    usual = kind([torch.zeros(1, requires_grad=True)], lr=rest["lr"]).defaults
-    name: Any = plain.get(kind)
-    if name is None or any(usual[key] != value for key, value in rest.items()):
-        settings = dict(optimizer.defaults)
-
-        def name(parameters: Any) -> torch.optim.Optimizer:
-            made: torch.optim.Optimizer = kind(parameters, **settings)
-            return made
-
-    return name, float(group["lr"]), float(group.get("momentum", 0.0))
-
-
-def _positive(value: float, name: str) -> float:
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, int | float)
-        or not 0 < value < float("inf")
-    ):
-        raise InputError(f"{name} must be a number above 0. Got {value!r}.")
-    return float(value)
-
-
-def _fraction(momentum: float) -> float:
-    number = isinstance(momentum, int | float) and not isinstance(momentum, bool)
-    if not number or not 0 <= momentum < 1:
-        raise InputError(f"momentum must be at least 0 and below 1. Got {momentum!r}.")
-    return float(momentum)
+    if kind in plain:
+        usual = kind([torch.zeros(1, requires_grad=True)], lr=settings["lr"]).defaults
+        if all(usual[key] == value for key, value in settings.items() if key != "momentum"):
+            return plain[kind]
+    return lambda parameters: kind(parameters, **settings)

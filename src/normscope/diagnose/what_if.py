@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from normscope.checks import checked_count
+from normscope.checks import checked_count, checked_seconds
 from normscope.diagnose._curvature import descent, largest_curvature
-from normscope.diagnose._trainings import Trainings, checked_seconds, said
+from normscope.diagnose._trainings import Trainings, said
 from normscope.diagnose.subject import Subject, as_subject
 from normscope.errors import InputError, NormscopeError
 from normscope.measure.probes.conditioning import conditioning

@@ -13,10 +13,20 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from normscope.errors import InputError
+from normscope.measure._loaders import items_of
 
-__all__ = ["NO_BATCHES", "Batch", "call_arguments", "float_leaves", "materialized", "owned_batch"]
+__all__ = [
+    "NO_BATCHES",
+    "Batch",
+    "call_arguments",
+    "failed_on",
+    "float_leaves",
+    "materialized",
+    "owned_batch",
+]
 
 
+MANY = 6  # tensors of a batch that a message names
 NO_BATCHES = (
     "There are no batches: the loader is empty or was already used up (a generator gives its "
     "batches once). Pass a list of (inputs, targets), or a fresh DataLoader."
@@ -68,7 +78,8 @@ def materialized(pairs: Iterable[Any], *, split: bool) -> list[Batch]:
             "batches must be a DataLoader or a list, one (inputs, targets) per batch. Got a "
             f"{type(pairs).__name__}; for one batch write Risk(model, inputs, targets, ...)."
         )
-    batches = [owned_batch(item, index, split=split) for index, item in enumerate(pairs)]
+    source = enumerate(items_of(pairs))
+    batches = [owned_batch(item, index, split=split) for index, item in source]
     if not batches:
         raise InputError(NO_BATCHES)
     share = 1 / len(batches)
@@ -126,6 +137,29 @@ def _check_finite(tree: Any, where: str) -> None:
 def _shapes(tree: Any) -> str:
     shapes = [tuple(t.shape) for t in pytree.tree_leaves(tree) if isinstance(t, Tensor)]
     return f"tensors of shape {shapes}" if shapes else "no tensors in it"
+
+
+def failed_on(error: Exception, model: nn.Module, inputs: Any, targets: Any = None) -> str:
+    """What a model said of what it was given, and the shapes and types of that."""
+    parts = [("inputs", inputs), ("targets", targets)] if targets is not None else [("", inputs)]
+    trees = [(name, pytree.tree_flatten_with_path(tree)[0]) for name, tree in parts]
+    said = [
+        f"{name}{pytree.keystr(path)} {_name(leaf.dtype)} {tuple(leaf.shape)}".strip()
+        for name, leaves in trees
+        for path, leaf in leaves
+        if isinstance(leaf, Tensor)
+    ]
+    own = sorted({_name(p.dtype) for p in model.parameters()})
+    shown = ", ".join(said[:MANY]) + (", ..." if said[MANY:] else "")
+    return (
+        f"{type(error).__name__}: {str(error).strip().rstrip('.')}. It was given "
+        f"{shown or 'no tensors'}; its parameters are {' and '.join(own)}. Give it data of the "
+        "shape and type that it was made for."
+    )
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def call_arguments(model: nn.Module, inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:

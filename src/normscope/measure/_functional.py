@@ -29,11 +29,13 @@ class ModelFunction:
     """Outputs as a function of the parameters, at a point copied from the model when made.
 
     Calls are made inside ``with function.open():``. Every call sees the same random numbers, the
-    same buffers and its own copy of the inputs, so that the function is deterministic.
+    same buffers and its own copy of the inputs, so that the function is deterministic. Half
+    precision is computed in float32, and floating-point data in the type of the parameters.
 
     Attributes:
         parameters: which parameters are variables, and their order.
         values: the point: one tensor per selected parameter.
+        model: the module itself.
         device: where the model lives.
     """
 
@@ -48,10 +50,12 @@ class ModelFunction:
     ) -> None:
         self.parameters = parameters
         self._run = run or _call
-        self._model = model
+        self.model = model
         self._statistics = statistics
         self._seed = seed
         held = {id(p): _copied(p) for p in model.parameters()}
+        kinds = {value.dtype for value in held.values() if value.is_floating_point()}
+        self._dtype = kinds.pop() if len(kinds) == 1 else None
         named = dict(model.named_parameters())
         self._sites = [
             (module._parameters, name, id(p))
@@ -98,13 +102,13 @@ class ModelFunction:
         ``blocks`` wraps the forward of each block of the outermost sequences; ``fused`` is for
         forward-mode passes: batch norm with its short derivative.
         """
-        with session(self._model, seed=self._seed, device=self.device):
-            statistics.set_mode(self._model, self._statistics)
+        with session(self.model, seed=self._seed, device=self.device):
+            statistics.set_mode(self.model, self._statistics)
             if blocks is not None:
-                for block in _blocks(self._model):
+                for block in _blocks(self.model):
                     patch_forward(block, blocks)
             if fused:
-                fuse_batch_norms(self._model)
+                fuse_batch_norms(self.model)
             yield
 
     def __call__(self, values: Sequence[Tensor], batch: Batch) -> Any:
@@ -115,12 +119,12 @@ class ModelFunction:
         for holder, name, buffer in self._buffers:
             holder[name] = buffer.clone()  # layers may write into their buffers
         if batch.constants is not None:
-            statistics.freeze(self._model, batch.constants)
+            statistics.freeze(self.model, batch.constants)
         inputs = pytree.tree_map(self._fresh, batch.inputs)
         reseed(self._seed, self.device)
         # Models may differentiate inside; without leaves among the values no graph is kept.
         with torch.enable_grad():
-            return self._run(self._model, inputs)
+            return self._run(self.model, inputs)
 
     def flat(self, values: Sequence[Tensor], batch: Batch) -> Tensor:
         """The floating-point outputs as one vector, (n,)."""
@@ -134,10 +138,10 @@ class ModelFunction:
 
     def prepared(self, batch: Batch) -> Batch:
         """``batch`` with the constants that ``statistics="frozen"`` needs."""
-        if self._statistics != "frozen" or not statistics.coupling_layers(self._model):
+        if self._statistics != "frozen" or not statistics.coupling_layers(self.model):
             return batch
         with self.open(), torch.no_grad():
-            constants = statistics.recording(self._model)
+            constants = statistics.recording(self.model)
             self(self.values, replace(batch, constants=None))
         return replace(batch, constants=constants)
 
@@ -148,7 +152,7 @@ class ModelFunction:
     @property
     def coupled(self) -> bool:
         """Whether known layers tie the samples of a batch together."""
-        return self._statistics == "batch" and bool(statistics.coupling_layers(self._model))
+        return self._statistics == "batch" and bool(statistics.coupling_layers(self.model))
 
     def draws(self, batch: Batch) -> bool:
         """Whether a pass over ``batch`` takes random numbers, as dropout does."""
@@ -161,7 +165,7 @@ class ModelFunction:
         """Name and type of the first layer whose output is not finite, or None."""
         found: list[str] = []
         with self.open(), torch.no_grad():
-            for name, module in self._model.named_modules():
+            for name, module in self.model.named_modules():
                 patch_forward(module, _watch(f"{type(module).__name__} {name!r}", found))
             self(self.values, batch)
         return found[0] if found else None
@@ -180,7 +184,9 @@ class ModelFunction:
     def _fresh(self, leaf: Any) -> Any:
         if not isinstance(leaf, Tensor):
             return leaf
-        dtype = computed_dtype(leaf.dtype) if leaf.is_floating_point() else leaf.dtype
+        dtype = leaf.dtype
+        if leaf.is_floating_point():
+            dtype = self._dtype or computed_dtype(leaf.dtype)
         moved = leaf.to(self.device, dtype)
         return moved.clone() if moved is leaf else moved  # in-place layers may write into it
 

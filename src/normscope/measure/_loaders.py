@@ -3,15 +3,34 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
 from torch.utils.data import DataLoader
 
+from normscope.errors import InputError, NormscopeError
 from normscope.measure._session import random_state
+from normscope.messages import failure
 
-__all__ = ["kept_generators", "loader_generators", "reading"]
+__all__ = ["items_of", "kept_generators", "loader_generators", "reading"]
+
+
+def items_of(loader: Iterable[Any]) -> Iterator[Any]:
+    """The items of a user's loader; what it raises is told from what a model raises."""
+    count = 0
+    try:
+        for item in loader:
+            yield item
+            count += 1
+    except (NormscopeError, MemoryError):
+        raise
+    except Exception as error:
+        where = "its first batch" if count == 0 else f"batch {count}"
+        raise InputError(
+            f"The loader failed at {where}: {failure(error)}. Iterate over it once without "
+            "normscope to see the whole traceback."
+        ) from error
 
 
 def loader_generators(loader: Any) -> list[torch.Generator]:

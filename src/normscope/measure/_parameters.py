@@ -15,7 +15,13 @@ from torch import Tensor, nn
 from normscope.errors import InputError, MeasurementError
 from normscope.registry import near_match
 
-__all__ = ["ParameterSet", "parameter_kind", "select_parameters"]
+__all__ = [
+    "ParameterSet",
+    "computed_dtype",
+    "half_precision",
+    "parameter_kind",
+    "select_parameters",
+]
 
 KINDS = ("weight", "bias", "norm")
 Selection = str | Sequence[str] | None
@@ -193,6 +199,12 @@ def _parameter_set(
 def computed_dtype(dtype: torch.dtype) -> torch.dtype:
     """The type a measurement computes in: half precision becomes float32."""
     return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
+
+
+def half_precision(model: nn.Module) -> str:
+    """The type of parameters in half precision, which are computed in float32; empty if none."""
+    half = {p.dtype for p in model.parameters() if computed_dtype(p.dtype) != p.dtype}
+    return " and ".join(sorted(str(dtype).removeprefix("torch.") for dtype in half))
 
 
 def _refuse_unusable(everything: dict[str, nn.Parameter]) -> None:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from normscope.errors import InputError, MeasurementError, NormscopeError
-from normscope.measure._batches import Batch
+from normscope.measure._batches import Batch, failed_on
 from normscope.measure._functional import ModelFunction
 from normscope.measure._loss import flat
 from normscope.measure._statistics import coupling_layers
@@ -35,7 +35,7 @@ def prove(risk: Risk) -> None:
     except Exception as error:
         raise MeasurementError(
             f"The model and its loss cannot be run on the first batch: "
-            f"{type(error).__name__}: {error}"
+            f"{failed_on(error, risk.model, batch.inputs, batch.targets)}"
         ) from error
     _require_finite(function, batch, *first)
     gap = max(_relative(a, b) for a, b in zip(first, second, strict=True))

@@ -14,9 +14,10 @@ from torch.utils import _pytree as pytree
 from normscope.data import DataSet, load_data
 from normscope.errors import InputError
 from normscope.measure._batches import NO_BATCHES, Batch, owned_batch
-from normscope.measure._loaders import reading
+from normscope.measure._loaders import items_of, reading
+from normscope.messages import kind_of
 
-__all__ = ["BATCH_SIZE", "Stream", "as_stream"]
+__all__ = ["BATCH_SIZE", "Stream", "as_stream", "is_pair"]
 
 BATCH_SIZE = 128  # of a data set, which has none of its own
 
@@ -39,7 +40,7 @@ class Stream:
         """The batches; all random generators are as they were once it is used up or closed."""
         seen = False
         with reading(self.source, device):
-            for index, item in enumerate(self.source):
+            for index, item in enumerate(items_of(self.source)):
                 seen = True
                 yield owned_batch(item, index, split=self.split)
         if not seen:
@@ -63,17 +64,18 @@ def as_stream(data: Any, *, split: bool, one_hot: bool, dtype: torch.dtype, seed
         data = data.to(dtype=dtype).batches(
             min(BATCH_SIZE, len(data)), seed=seed, one_hot=one_hot, drop_last=rest == 1 < len(data)
         )
-    elif _is_pair(data):
+    elif is_pair(data):
         data = [data]
     if isinstance(data, Tensor | np.ndarray | dict) or not isinstance(data, Iterable):
         raise InputError(
-            "data must be a loader, a pair (inputs, targets), a DataSet or the name of one. Got a "
-            f"{type(data).__name__}; one batch without targets is [(inputs, None)]."
+            "data must be a loader, a pair (inputs, targets), a DataSet or the name of one. Got "
+            f"{kind_of(data)}; one batch without targets is [(inputs, None)]."
         )
     return Stream(data, split, len(data) if isinstance(data, Sized) else None)
 
 
-def _is_pair(data: Any) -> bool:
+def is_pair(data: Any) -> bool:
+    """Whether ``data`` is one batch (inputs, targets)."""
     if not isinstance(data, tuple | list) or len(data) != 2:
         return False
     if isinstance(data, tuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ __all__ = ["Task", "as_task"]
 
 # first parameters of functions loss(outputs, targets); any other function is loss_fn(model, batch)
 _OUTPUT_NAMES = ("input", "output", "logit", "pred", "y_hat", "yhat", "y_pred", "score")
+_TARGET_NAMES = ("target", "label", "y_true", "truth")  # second ones that tell the same
+_MODEL_NAMES = ("model", "net", "module", "self")  # first ones that leave no doubt
 
 
 @dataclass(frozen=True)
@@ -56,8 +59,8 @@ class Task:
 def as_task(loss: Any) -> Task:
     """The task that ``loss`` means.
 
-    A name, a torch loss, or a function whose first parameter is called like outputs
-    (``input``, ``outputs``, ``logits``, ``prediction``, ...) is a loss of outputs and targets; any
+    A name, a torch loss, or a function whose parameters are called like outputs (``input``,
+    ``outputs``, ``logits``, ``prediction``, ...) and targets is a loss of outputs and targets; any
     other function is ``loss_fn(model, batch)``, on batches of any form.
     """
     if isinstance(loss, str | nn.Module) or not callable(loss):
@@ -67,15 +70,34 @@ def as_task(loss: Any) -> Task:
                 "loss_fn(model, batch)."
             )
         return Task(as_loss(loss))
-    first = _first_parameter(loss)
-    if first is not None and first.lower().startswith(_OUTPUT_NAMES):
+    first, second = _parameters(loss)
+    if first.startswith(_OUTPUT_NAMES) or second.startswith(_TARGET_NAMES):
         return Task(as_loss(loss))
-    return Task(LossItself(), loss)
+    return Task(LossItself(), loss if first.startswith(_MODEL_NAMES) else _explained(loss, first))
 
 
-def _first_parameter(function: Callable[..., Any]) -> str | None:
+def _parameters(function: Callable[..., Any]) -> tuple[str, str]:
+    """Names of the first two parameters, empty where there are none."""
     try:
-        names = list(inspect.signature(function).parameters)
+        names = [name.lower() for name in inspect.signature(function).parameters]
     except (TypeError, ValueError):  # some built-in functions have no signature
-        return "input"
-    return names[0] if names else None
+        return "input", "target"
+    first, second, *_ = [*names, "", ""]
+    return first, second
+
+
+def _explained(function: Callable[..., Any], first: str) -> Callable[..., Any]:
+    """The same function; where it cannot take a model, the error says why it was given one."""
+
+    @functools.wraps(function)
+    def run(model: nn.Module, batch: Any) -> Any:
+        try:
+            return function(model, batch)
+        except (TypeError, AttributeError) as error:
+            raise InputError(
+                f"{type(error).__name__}: {error}. The loss was taken as loss_fn(model, batch), "
+                f"because its first parameter is called {first!r}: call the parameters outputs and "
+                "targets if it is a loss of these."
+            ) from error
+
+    return run

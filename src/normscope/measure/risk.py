@@ -18,7 +18,7 @@ from normscope.measure._loaders import reading
 from normscope.measure._loss import Loss, LossItself, flat
 from normscope.measure._losses import as_loss
 from normscope.measure._memory import budget_bytes
-from normscope.measure._parameters import ParameterSet, computed_dtype, select_parameters
+from normscope.measure._parameters import ParameterSet, half_precision, select_parameters
 from normscope.measure._plan import PASSING, PASSING_TWICE, Piece, pieces
 from normscope.measure._proof import loss_and_gradient, prove
 from normscope.measure._session import original_module
@@ -214,14 +214,14 @@ class Risk:
         batches = "1 batch" if count == 1 else f"{count} batches, mean over batches"
         if self.sharing is not None:
             batches += f", {self.sharing.processes} processes"
-        half = {p.dtype for p in self.model.parameters() if computed_dtype(p.dtype) != p.dtype}
-        kept = f" (the model is in {_name(half.pop())})" if half else ""
+        half = half_precision(self.model)
+        kept = f" (the model is in {half})" if half else ""
         return {
             "loss": self.loss.description,
             "parameters": self.parameters.description,
             "statistics": STATISTICS[self.statistics],
             "samples": f"{self.num_samples} in {batches}",
-            "precision": _name(self.dtype) + kept,
+            "precision": str(self.dtype).removeprefix("torch.") + kept,
             "seed": str(self.seed),
         }
 
@@ -346,7 +346,3 @@ def _check_parameters(function: ModelFunction) -> None:
                 "infinite). Training has diverged, or a wrong checkpoint was loaded: measure an "
                 "earlier one."
             )
-
-
-def _name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")

@@ -9,6 +9,7 @@ import time
 from dataclasses import replace
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -131,6 +132,35 @@ def test_a_measurement_that_is_not_there_says_why():
     short = replace(found, measurements={}, plan=replace(found.plan, steps=(late,)))
     with pytest.raises(InputError, match=r"there are none. 'gradients' was left out: too slow"):
         short["gradients"]
+
+
+def test_groups_of_an_optimizer_with_several_rates():
+    model = net()
+    first, *rest = model.parameters()
+    groups = [{"params": [first], "lr": 0.1}, {"params": rest, "lr": 10.0}]
+    found = examine(model, batch(), optimizer=torch.optim.SGD(groups, lr=1.0))
+    assert found.config["lr"] == 10
+    assert "groups with learning rates from 0.1 to 10" in found.notes[0]
+
+
+def test_an_optimizer_that_is_not_of_torch():
+    class Fixed(torch.optim.Optimizer):
+        def __init__(self, params, scale=2.0):
+            super().__init__(params, {"scale": scale})
+
+    model = net()
+    found = examine(model, batch(), optimizer=Fixed(model.parameters()))
+    assert found.config["lr"] is None
+    assert "no local threshold of the learning rate" in found.notes[0]
+
+
+def test_how_arguments_were_taken():
+    many = (torch.randn(300, 64), torch.arange(300) % 10)
+    found = examine(net(), many, optimizer="adam", momentum=0.5)
+    assert "momentum is an argument of sgd; adam has none" in found.notes[0]
+    assert "one batch of 300 samples" in found.notes[1]
+    assert "adam scales its steps" in found.notes[2]
+    assert examine(net(), batch(), lr=np.float32(0.5)).notes == ()
 
 
 @pytest.mark.parametrize(
@@ -368,6 +398,7 @@ def test_names_of_the_model_are_not_markup():
         ({"momentum": "high"}, "momentum must be at least 0 and below 1"),
         ({"max_seconds": 0}, "max_seconds must be a number above 0"),
         ({"max_seconds": "long"}, "max_seconds must be a number above 0"),
+        ({"optimizer": torch.optim.SGD(nn.Linear(2, 2).parameters(), 0.1)}, "another model"),
         ({"optimizer": "sdg"}, "Unknown optimizer 'sdg'. Did you mean 'sgd'"),
         ({"loss": "crossentropy"}, "Unknown loss 'crossentropy'"),
         ({"loss": None}, "A loss is missing"),
@@ -387,6 +418,11 @@ def test_bad_arguments(options, words):
     given = {"model": net(), "data": "digits"} | options
     with pytest.raises(InputError, match=words):
         examine(**given)
+
+
+def test_a_loss_whose_parameters_tell_nothing():
+    with pytest.raises(InputError, match="first parameter is called 'o'"):
+        examine(net(), batch(), lambda o, t: nn.functional.cross_entropy(o, t, reduction="mean"))
 
 
 def apart(model, _):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +21,18 @@ FULL = 0.25
 FAVOURED = 0.9  # share of samples for which one class is predicted
 CERTAIN = 2.0  # times chance: below that its output needs no pushing down
 DOMINATED = 0.5  # share of the layers
+ENOUGH = 32  # samples: of fewer, many units are dead and many answers agree by chance
+
+
+def unjudged(results: dict[str, Any]) -> tuple[str, ...]:
+    """What the samples that were looked at are too few to judge, in words."""
+    seen = results["activations"].num_samples if "activations" in results else ENOUGH
+    if seen >= ENOUGH:
+        return ()
+    return (
+        f"Too few samples for a verdict on dead units, a favoured class and the agreement of "
+        f"gradients: {seen} of at least {ENOUGH}. A loader with larger batches gives one.",
+    )
 
 
 @rule("signal-growth", "activations", source=BJORCK2018, where="Fig. 3")
@@ -70,7 +83,7 @@ def growth(case: Case) -> Iterator[Finding]:
 def alignment(case: Case) -> Iterator[Finding]:
     """Gradients whose terms agree over samples and positions."""
     layers = [x for x in case["gradients"].layers[:-1] if math.isfinite(x.alignment)]
-    if not layers or not case.samples:
+    if not layers or not case.samples or case["gradients"].num_samples < ENOUGH:
         return
     random = 3 / math.sqrt(case.samples)  # terms of random sign reach 1 / sqrt(n)
     excess = [x.alignment / max(ALIGNED[x.kind], random) for x in layers]
@@ -102,7 +115,7 @@ def alignment(case: Case) -> Iterator[Finding]:
 def dead_units(case: Case) -> Iterator[Finding]:
     """Rectified units that never, or always, let a signal pass."""
     rectified = case["activations"].rectified
-    if not rectified:
+    if not rectified or case["activations"].num_samples < ENOUGH:
         return
     dead = {s.name: float(s.dying.mean()) for s in rectified}
     full = {s.name: float(s.full.mean()) for s in rectified}
@@ -141,7 +154,7 @@ def dead_units(case: Case) -> Iterator[Finding]:
 def favoured_class(case: Case) -> Iterator[Finding]:
     """One class predicted for nearly every sample."""
     outputs = case["gradients"].outputs
-    if outputs is None or len(outputs.predicted) < 3:
+    if outputs is None or len(outputs.predicted) < 3 or outputs.num_samples < ENOUGH:
         return
     share = float(outputs.predicted[outputs.favoured])
     probability = float(outputs.probability[outputs.favoured])

@@ -6,9 +6,8 @@ import contextlib
 from collections.abc import Iterator
 
 from normscope.errors import MeasurementError, NormscopeError
-from normscope.measure._batches import Batch, float_leaves
+from normscope.measure._batches import Batch, failed_on
 from normscope.measure._functional import ModelFunction
-from normscope.measure._parameters import computed_dtype
 
 __all__ = ["readable_failures"]
 
@@ -22,19 +21,15 @@ def readable_failures(function: ModelFunction, batch: Batch, where: str) -> Iter
         raise
     except Exception as error:
         raise MeasurementError(
-            f"The model cannot be run {where}: {type(error).__name__}: {error}"
-            f"{_way_out(error, function, batch)}"
+            f"The model cannot be run {where}: {_said(error, function, batch)}"
         ) from error
 
 
-def _way_out(error: Exception, function: ModelFunction, batch: Batch) -> str:
+def _said(error: Exception, function: ModelFunction, batch: Batch) -> str:
     if "more than 1 value per channel" in str(error):
         return (
-            ". Batch norm has no statistics of a single sample: use larger batches, leave a last "
-            "batch of one out (drop_last=True), or pass statistics='running'."
+            f"{type(error).__name__}: {error}. Batch norm has no statistics of a single sample: "
+            "use larger batches, leave a last batch of one out (drop_last=True), or pass "
+            "statistics='running'."
         )
-    own = function.parameters.dtype
-    others = {computed_dtype(leaf.dtype) for leaf in float_leaves(batch.inputs)} - {own}
-    if "type" in str(error) and others:
-        return f". The inputs are {others.pop()}, the parameters {own}: convert one of them."
-    return ""
+    return failed_on(error, function.model, batch.inputs, batch.targets)

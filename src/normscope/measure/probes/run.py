@@ -156,12 +156,8 @@ class _Passing:
         self._samples += batch.size
 
     def _guarded(self, batch: Batch) -> contextlib.AbstractContextManager[None]:
-        how = "on its inputs"
-        if self._task and self._task.run:
-            how = (
-                "as loss_fn(model, batch) (a function loss(outputs, targets) must call its first "
-                "parameter outputs)"
-            )
+        own = self._task is not None and self._task.run is not None
+        how = "as loss_fn(model, batch)" if own else "on its inputs"
         return readable_failures(self.function, batch, f"{how} in batch {self._batches}")
 
     def _loss(self, outputs: Any, batch: Batch) -> Tensor | None:

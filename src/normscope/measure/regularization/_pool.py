@@ -15,7 +15,8 @@ from normscope.checks import checked_count
 from normscope.data import Batches, DataSet, load_data
 from normscope.errors import InputError
 from normscope.measure._batches import Batch, materialized
-from normscope.measure._loaders import reading
+from normscope.measure._loaders import items_of, reading
+from normscope.messages import kind_of
 from normscope.seeds import numpy_generator
 
 __all__ = ["pool_of"]
@@ -51,7 +52,7 @@ def pool_of(
     else:
         raise InputError(
             "data must be the name of a data set, a DataSet, a pair (inputs, targets) or a loader "
-            f"of such pairs. Got a {type(data).__name__}."
+            f"of such pairs. Got {kind_of(data)}."
         )
     _check(pool)
     typed = pytree.tree_map(lambda t: _typed(t, dtype), (pool.inputs, pool.targets))
@@ -89,7 +90,7 @@ def _joined(loader: Iterable[Any], limit: int | None) -> Batch:
 def _up_to(loader: Iterable[Any], limit: int | None) -> Iterator[Any]:
     """Batches until ``limit`` samples are there."""
     count = 0
-    for item in loader:
+    for item in items_of(loader):
         yield item
         count += _rows(item)
         if limit is not None and count >= limit:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from normscope.errors import InputError, MeasurementError
-from normscope.measure._batches import Batch, float_leaves
+from normscope.measure._batches import Batch, failed_on, float_leaves
 from normscope.measure._functional import ModelFunction
 from normscope.measure._loss import Loss
 from normscope.measure._memory import budget_bytes
@@ -169,7 +169,8 @@ class PopulationView:
             raise
         except Exception as error:
             raise MeasurementError(
-                f"The model and its loss cannot be run on the data: {type(error).__name__}: {error}"
+                "The model and its loss cannot be run on the data: "
+                f"{failed_on(error, self.function.model, batch.inputs, batch.targets)}"
             ) from error
         if not bool(value.isfinite()):
             raise MeasurementError(

@@ -12,7 +12,9 @@ import torch
 from torch import nn
 
 from normscope.errors import InputError
+from normscope.measure._parameters import computed_dtype, half_precision
 from normscope.measure._session import original_module, session
+from normscope.messages import kind_of
 from normscope.train._objective import model_device
 from normscope.train._random import isolated_random
 
@@ -33,8 +35,8 @@ class Origin:
     def __init__(self, model: ModelOrFactory, device: torch.device | str | None) -> None:
         if not isinstance(model, nn.Module) and not callable(model):
             raise InputError(
-                "model must be a torch module or a function that returns one. Got a "
-                f"{type(model).__name__}."
+                "model must be a torch module or a function that returns one. Got "
+                f"{kind_of(model)}."
             )
         self._model = model
         self._device = None if device is None else torch.device(device)
@@ -45,6 +47,11 @@ class Origin:
         """A model with the untrained weights of ``seed`` that may be trained."""
         with _expendable(self._untrained(seed)) as model:
             yield model if self._device is None else model.to(self._device)
+
+    def conditions(self, seed: int) -> dict[str, str]:
+        """What differs between the model and its copies, for the settings of a result."""
+        half = half_precision(self._untrained(seed))
+        return {"precision": f"float32 (the model is in {half})"} if half else {}
 
     def _untrained(self, seed: int) -> nn.Module:
         if isinstance(self._model, nn.Module):
@@ -59,8 +66,8 @@ def _made(factory: Callable[..., Any], seed: int) -> nn.Module:
         model = factory(seed=seed) if _takes_seed(factory) else factory()
     if not isinstance(model, nn.Module):
         raise InputError(
-            "The model factory must return a torch module. It returned a "
-            f"{type(model).__name__}: {model!r:.80}."
+            "The model factory must return a torch module. It returned "
+            f"{kind_of(model)}: {model!r:.80}."
         )
     return model
 
@@ -74,9 +81,14 @@ def _takes_seed(factory: Callable[..., Any]) -> bool:
 
 @contextlib.contextmanager
 def _expendable(model: nn.Module) -> Iterator[nn.Module]:
-    """A copy; or the model itself on other tensors, all put back at the end."""
+    """A copy; or the model itself on other tensors, all put back at the end.
+
+    Half precision becomes float32: small steps would be lost in it, and no measurement uses it.
+    """
     twin = _copy(model)
     if twin is not None:
+        if half_precision(twin):
+            _exchange_tensors(twin)
         yield twin
         return
     with session(model, seed=0, device=model_device(model)):
@@ -101,14 +113,18 @@ def _tensors(model: nn.Module) -> list[torch.Tensor]:
 
 
 def _exchange_tensors(model: nn.Module) -> None:
-    """Put a clone in the place of every parameter and buffer; shared ones stay shared."""
+    """Put a clone, half precision as float32, in the place of every parameter and buffer.
+
+    Shared ones stay shared.
+    """
     clones: dict[int, torch.Tensor] = {}
     for module in model.modules():
         for name, old in [*module._parameters.items(), *module._buffers.items()]:
             if old is None:
                 continue
             if id(old) not in clones:
-                new = old.detach().clone()
+                dtype = computed_dtype(old.dtype)
+                new = old.detach().to(dtype=dtype, copy=True)
                 learnt = isinstance(old, nn.Parameter)
                 clones[id(old)] = nn.Parameter(new, old.requires_grad) if learnt else new
             setattr(module, name, clones[id(old)])  # recurrent layers keep a list of their own

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from normscope.checks import checked_count
+from normscope.checks import checked_count, checked_seconds
 from normscope.errors import InputError
 from normscope.measure.progress import progress
 from normscope.results.stability import StabilityLimit
@@ -77,6 +77,7 @@ def max_stable_lr(
     Args:
         model: a module, of which copies are trained, or a function that returns one, asked once
             per seed (with ``seed=`` if it has such an argument). Your model is never touched.
+            Copies of a model in half precision are trained in float32, as it is measured.
         data: as in ``fit``: a name, a ``DataSet``, a pair (inputs, targets), or a loader.
         loss: as in ``fit``; or pass ``loss_fn``.
         optimizer: ``"sgd"``, ``"adam"``, ``"adamw"``, or a function of the parameters, whose
@@ -110,7 +111,7 @@ def max_stable_lr(
     began = time.monotonic()
     numbers, ends = _checked_seeds(seeds), checked_bracket(bracket)
     widths = _widths(criterion, tol)
-    deadline = began + _checked_seconds(max_seconds)
+    deadline = began + checked_seconds(max_seconds)
     recipe = Recipe(
         data=repeatable(data),
         loss=loss,
@@ -153,8 +154,9 @@ def _ended(search: Bisection, start: Sequence[float]) -> str:
 
 def _settings(config: dict[str, Any], **own: Any) -> dict[str, Any]:
     """What was in effect in every training."""
-    kept = ("model", "data", "loss", "optimizer", "momentum", "weight_decay", "batch_size")
-    shared = {name: config[name] for name in (*kept, "divergence", "device") if name in config}
+    named = ("model", "data", "loss", "optimizer", "momentum", "weight_decay", "batch_size")
+    kept = (*named, "divergence", "device", "precision")
+    shared = {name: config[name] for name in kept if name in config}
     return {**shared, **own}
 
 
@@ -189,11 +191,3 @@ def _widths(criterion: str, tol: float) -> dict[str, float]:
             f"tol is the relative width of the interval, from {SMALLEST:g}. Got {tol!r}."
         )
     return {name: tol if name == criterion else max(tol, COARSE) for name in CRITERIA}
-
-
-def _checked_seconds(seconds: float | None) -> float:
-    if seconds is None:
-        return math.inf
-    if not isinstance(seconds, int | float) or not seconds > 0:
-        raise InputError(f"max_seconds must be a number above 0, or None. Got {seconds!r}.")
-    return float(seconds)

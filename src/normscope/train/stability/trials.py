@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from normscope.errors import InputError, MeasurementError, NormscopeError
+from normscope.measure._batches import failed_on
 from normscope.results.stability import StabilityTrial
 from normscope.train._objective import (
     LossFunction,
@@ -210,7 +211,7 @@ class Bench:
             raise SearchEnded(run.reason)
         if watch.late and not run.diverged:
             raise SearchEnded("out of time")
-        self.config = self.config or run.config
+        self.config = self.config or {**run.config, **self._origin.conditions(seed)}
         self.trials = [trial for trial in self.trials if trial is not before]
         self.trials.append(_trial(lr, seed, run, reference, watch, self._steps))
         self._tick()
@@ -246,8 +247,9 @@ def _first_loss(model: nn.Module, objective: Objective, batch: Any) -> Tensor:
     except NormscopeError:
         raise
     except Exception as error:
+        parts = batch if isinstance(objective, LossObjective) else (batch,)
         raise MeasurementError(
-            f"The model cannot be run on its first batch: {type(error).__name__}: {error}"
+            f"The model cannot be run on its first batch: {failed_on(error, model, *parts)}"
         ) from error
 
 

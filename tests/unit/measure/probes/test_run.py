@@ -144,14 +144,16 @@ def test_names_of_data_sets_are_streamed():
         (lambda logits, y: 0, True),
         (lambda model, batch: 0, False),
         (lambda m, b: 0, False),
+        (lambda o, target: 0, True),
+        (lambda net, y: 0, False),
     ],
 )
-def test_a_function_is_told_apart_by_its_first_parameter(loss, has_outputs):
+def test_a_function_is_told_apart_by_the_names_of_its_parameters(loss, has_outputs):
     assert as_task(loss).has_outputs is has_outputs
 
 
 def test_wrongly_told_apart_functions_are_explained():
-    with pytest.raises(MeasurementError, match="must call its first parameter outputs"):
+    with pytest.raises(InputError, match="first parameter is called 'a'"):
         run_probes(mlp(), (X, LABELS), lambda a, b: (a - b).square().mean(), [Taker()])
 
 
