@@ -22,6 +22,7 @@ from scipy.stats import chi2
 ASKS = 0.05
 IMPROBABLE = 1e-5  # some hundred limits are tested
 ERRORS = 4.5  # standard errors between limit and theory
+RESOLUTION = 0.02  # largest standard error of a limit, relative to the largest value of the theory
 EXACT = 1e-5  # relative rounding of what does not fluctuate, simulated in float32
 
 Array = NDArray[np.float64]
@@ -35,13 +36,16 @@ class Limit:
     error: Array
     probability: Array
 
-    def check(self, theory: ArrayLike, what: object = "") -> None:
-        """The theory is the limit, and the fit is a fit."""
+    def check(
+        self, theory: ArrayLike, what: object = "", *, resolution: float = RESOLUTION
+    ) -> None:
+        """The theory is the limit, the fit is a fit, and its error is small enough to say so."""
         expected = np.broadcast_to(np.asarray(theory, dtype=float), self.value.shape)
         said = f"{what}: {self.value} +- {self.error}, theory {expected}, p {self.probability}"
         assert (self.probability > IMPROBABLE).all(), said
         room = ERRORS * self.error + EXACT * np.abs(expected)
         assert (np.abs(self.value - expected) <= room).all(), said
+        assert self.error.max() <= resolution * np.abs(expected).max(), said
 
 
 def limit(sizes: ArrayLike, means: ArrayLike, errors: ArrayLike) -> Limit:

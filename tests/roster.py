@@ -699,3 +699,29 @@ def _():
         made = kernel.pairwise_gram(spec, gram).weight
         yield made[:, 0, 0], terms.diagonal[:, 0], 1e-9
         yield made[:, 0, 1], terms.offdiagonal[:, 0], 1e-9
+    nets = stack([relu_net(norm="batch")], 12)  # independent samples of equal length
+    terms = order.weight_terms(nets, order.backward(nets, batchnorm.frozen_forward(nets)))
+    made = kernel.pairwise_gram(relu_net(norm="batch"), np.eye(12)).weight
+    yield made[:, 0, 0], terms.diagonal[:, 0], 1e-6
+    yield made[:, 0, 1], terms.offdiagonal[:, 0], 1e-6
+    yield from _drawn_batch_norm()
+
+
+def _drawn_batch_norm():
+    """Samples of unequal length behind batch norm: the kernels of 400,000 drawn units."""
+    rng = np.random.default_rng(1)
+    data = rng.standard_normal((9, 12)) * np.geomspace(0.4, 2, 9)[:, None]
+    u = data @ rng.standard_normal((12, 400_000)) / math.sqrt(12)
+    z = (u - u.mean(axis=0)) / u.std(axis=0)
+    variances = {"weight_variance": 1.0, "bias_variance": 0.0}
+    spec = ns.mlp([12, 30, 1], activation="leaky_relu(0.2)", norm="batch", gamma=1.3, **variances)
+    made = kernel.pairwise_gram(spec, kernel.input_gram(data))
+    slope = np.where(z > 0, 1.0, 0.2)
+    for kernel_of, values in (
+        (made.hats[1], 1.3 * z * slope),
+        (made.tildes[0], 1.3 * slope / u.std(axis=0)),
+    ):
+        for s, t in ((0, 0), (8, 8), (0, 8), (3, 6)):
+            product = values[s] * values[t]
+            error = product.std() / math.sqrt(product.size)
+            yield kernel_of[s, t], product.mean(), 5 * error / abs(product.mean())

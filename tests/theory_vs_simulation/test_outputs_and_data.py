@@ -7,6 +7,7 @@ import torch
 import gaussian
 import normscope as ns
 import simulation as sim
+from extrapolation import Limit, limit, mean_and_error
 from normscope.spec import activation
 from normscope.theory.kernel import input_gram, pairwise_gram
 
@@ -85,27 +86,54 @@ def test_mean_subtraction_with_few_samples():
         assert lowest < top.value < highest
 
 
-@pytest.mark.slow
+WIDTHS = {16: 1000, 32: 1500, 64: 500, 128: 500, 256: 400}  # networks by hidden width
+
+
+def width_limit(spec_of, theory_of, name, samples, **options):
+    """Simulation over theory at infinite width: (layers, 2), weights only."""
+    rows = []
+    for width, nets in WIDTHS.items():
+        spec = spec_of(width)
+        seeds = np.random.default_rng([*name.encode(), width]).integers(2**62, size=nets)
+        parts = [
+            sim.own_and_along(spec, some.tolist(), samples, **options)
+            for some in np.array_split(seeds, nets // 50)
+        ]
+        keys = [f"weight.{layer}" for layer in range(1, spec.depth + 1)]
+        values = np.concatenate([np.stack([part[k] for k in keys], axis=1) for part in parts])
+        rows.append(mean_and_error(values / theory_of(spec)))
+    return limit(list(WIDTHS), *zip(*rows, strict=True))
+
+
 @pytest.mark.parametrize("act", ["tanh", "gelu", "softplus"])
 def test_smooth_activation_behind_batch_norm(act):
-    """Last layer of a drawn network against the exact spherical mean and our 1/n expansion."""
-    spec = ns.mlp([300, 300, 300, 1], activation=act, norm="batch", gamma=1.3)
-    t, width = 100, 300
-    rows = []
-    for seed in range(16):
-        net = sim.draw(spec, seed, t)
-        hidden: list[torch.Tensor] = []
-        sim.forward(spec, net.params, net.inputs, inputs_of=hidden)
-        h = hidden[-1]
-        rows.append((float(h.pow(2).mean()), float(h.mean(dim=0).pow(2).mean())))
+    """The read-out's term is the exact spherical mean, at any T, for wide networks."""
+    t, gamma = 16, 1.3
     f = activation(act).function
-    own, pair = gaussian.batch_normed_pair(lambda z: f(1.3 * z), t)
+    own, pair = gaussian.batch_normed_pair(lambda z: f(gamma * z), t)
     exact = np.array([own, (own + (t - 1) * pair) / t])
-    measured, error = np.mean(rows, axis=0), np.std(rows, axis=0, ddof=1) / 4
-    assert (np.abs(measured - exact) < 4.5 * error + 5 / width * (exact + own / t)).all()
-    made = ns.predict(spec, samples=t)
-    share = np.array(made.per_layer[-1]) / width
-    assert share == pytest.approx(exact[1], abs=10 * own / t**2)
+    found = width_limit(
+        lambda width: ns.mlp([width, width, 1], activation=act, norm="batch", gamma=gamma),
+        lambda spec: np.stack([np.full(2, np.inf), spec.fan_ins[-1] * exact]),
+        f"smooth {act}",
+        t,
+    )
+    read_out = Limit(found.value[-1], found.error[-1], found.probability[-1])
+    read_out.check(1.0, act)
+
+
+@pytest.mark.parametrize("act", ["tanh", "gelu", "softplus"])
+def test_the_expansion_in_the_batch_size_is_left_with_its_second_order(act):
+    """Against the exact spherical mean: twice the samples, a quarter of the difference."""
+    f = activation(act).function
+    off = []
+    for t in (400, 800, 1600):
+        own, pair = gaussian.batch_normed_pair(lambda z: f(1.3 * z), t)
+        spec = ns.mlp([300, 300, 300, 1], activation=act, norm="batch", gamma=1.3)
+        share = ns.predict(spec, samples=t).per_layer[-1] / 300
+        off.append(share - (own + (t - 1) * pair) / t)
+    orders = np.log2(np.abs(np.array(off[:-1]) / off[1:]))
+    assert abs(orders[1] - 2) < abs(orders[0] - 2) < 0.1  # the next order fades as well
 
 
 def correlated_inputs(samples: int, features: int) -> np.ndarray:
@@ -116,27 +144,32 @@ def correlated_inputs(samples: int, features: int) -> np.ndarray:
     return (shared + noise) * rng.uniform(0.5, 1.5, size=(samples, 1))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("norm", "act"), [(None, "relu"), (None, "tanh"), ("layer", "relu"), ("batch", "relu")]
 )
 def test_pairwise_kernel_on_correlated_inputs(norm, act):
     """T F* layer by layer in the predicted top direction, and its trace, on fixed data."""
-    t, features = 30, 300
+    t, features = 12, 40
     data = correlated_inputs(t, features)
-    spec = ns.mlp(
-        [features, 400, 400, 1], activation=act, weight_variance=1.8, bias_variance=0.3, norm=norm
+
+    def spec_of(width):
+        variances = {"weight_variance": 1.8, "bias_variance": 0.3}
+        return ns.mlp([features, width, width, 1], activation=act, norm=norm, **variances)
+
+    grams = pairwise_gram(spec_of(1000), input_gram(data)).weight
+    top = np.linalg.eigh(grams.sum(axis=0))[1][:, -1]
+
+    def theory_of(spec):
+        made = pairwise_gram(spec, input_gram(data)).weight
+        return np.array([(np.trace(g) / t, top @ g @ top / t) for g in made])
+
+    found = width_limit(
+        spec_of,
+        theory_of,
+        f"pairwise {norm} {act}",
+        t,
+        frozen=norm == "batch",
+        inputs=torch.from_numpy(data).float(),
+        along=torch.from_numpy(top).float(),
     )
-    theory = pairwise_gram(spec, input_gram(data))
-    top = np.linalg.eigh(theory.weight.sum(axis=0))[1][:, -1]
-    rows = []
-    for seed in range(24):
-        net = sim.draw(spec, seed, t, inputs=torch.from_numpy(data))
-        net = net.frozen() if norm == "batch" else net
-        grams = [g.reshape(t, t).numpy() for g in sim.layer_grams(net)]
-        rows.append([(top @ g @ top, np.trace(g)) for g in grams])
-    values = np.array(rows)
-    error = values.std(axis=0, ddof=1) / np.sqrt(len(values))
-    expected = np.array([(top @ g @ top, np.trace(g)) for g in theory.weight])
-    gap = np.abs(values.mean(axis=0) - expected)
-    assert (gap < 4.5 * error + 5 / 400 * expected).all()
+    found.check(1.0, (norm, act))

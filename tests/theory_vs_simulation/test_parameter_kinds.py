@@ -26,7 +26,6 @@ from normscope.theory.meanfield.vanilla import plain_forward
 VARIANCES = {"weight_variance": 1.8, "bias_variance": 0.3}
 BATCH = {"norm": "batch", "gamma": 1.3} | VARIANCES
 TOGETHER = 50  # networks simulated at once
-RESOLUTION = 0.02  # largest standard error of a limit of 1
 
 
 @dataclass(frozen=True)
@@ -130,7 +129,6 @@ def check_kinds(name: str, case: Case) -> None:
         if len(found) > 1:
             last = limit(behind, [x.value for x in found], [x.error for x in found])
         last.check(1.0, (name, key))
-        assert last.error.max() < RESOLUTION, (name, key, last.error)
 
 
 @pytest.mark.parametrize("name", QUICK)

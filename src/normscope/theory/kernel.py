@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from normscope.errors import InputError, TheoryError
 from normscope.refs import KARAKIDA2019, NORMSCOPE, equation
-from normscope.spec import Activation, NetworkSpec, activation
+from normscope.spec import Activation, LayerSpec, NetworkSpec, activation
 from normscope.theory.integrals import derivative_product_mean, product_mean
 from normscope.theory.quadrature import gaussian_pair_mean
 
@@ -17,6 +19,8 @@ __all__ = ["PairwiseGram", "input_gram", "mean_inverse_variance", "pairwise_gram
 
 Array = NDArray[np.float64]
 LARGEST = 1e100  # of an input
+TILT_STEP = 0.75  # trapezoid rule in log x: relative error 1e-7
+NO_TILT = 1e-10  # relative weight of a node that can be left out
 
 
 @dataclass(frozen=True)
@@ -92,12 +96,18 @@ def pairwise_gram(spec: NetworkSpec, gram: Array) -> PairwiseGram:
 
     .. math:: T F^*_{st} = \sum_l M_{l-1}\,\tilde q^l_{st}\,\hat q^{l-1}_{st}
 
-    with every order parameter a T x T matrix and I_phi of unequal variances. Batch norm with
-    statistics held constant centres the kernel and divides by its mean variance (backward by the
-    mean of 1/variance); layer norm divides by each sample's own.
+    with every order parameter a T x T matrix and I_phi of unequal variances. Layer norm divides
+    by each sample's own variance. Batch norm with statistics held constant centres the kernel; for
+    homogeneous phi the means over its random variance are exact integrals,
 
-    Symbols: q-hat^0 ``gram`` = X X^T / N_0.
-    Holds for: dense networks without residual branches, width to infinity at fixed data.
+    .. math:: E\left[\phi(u_s)\phi(u_t)/s^2\right] = \int_0^\infty
+              \prod_j (1 + 2\lambda_j x/T)^{-1/2}\, I_\phi[K_x]_{st}\, dx,\quad
+              K_x = K (1 + 2xK/T)^{-1}
+
+    Symbols: q-hat^0 ``gram`` = X X^T / N_0; K the centred kernel, lambda_j its eigenvalues.
+    Holds for: dense networks without residual branches, width to infinity at fixed data. Behind
+    batch norm other phi are divided by the mean variance (backward: times the mean of 1/variance),
+    which leaves out O(1/directions of the data).
     """
     if any(layer.is_conv for layer in spec.layers) or spec.branch_scale is not None:
         raise TheoryError(
@@ -105,37 +115,81 @@ def pairwise_gram(spec: NetworkSpec, gram: Array) -> PairwiseGram:
             "images are correlated, and the convolutional theory needs homogeneous positions. "
             "Leave inputs out, or measure the network on the data (fisher, top_eigenvalues)."
         )
-    hats, kernels, scales = [gram], [], []
+    hats, passed = [gram], []
     for layer in spec.layers[:-1]:
-        kernel, scale = _normalised(
-            layer.weight_variance * hats[-1] + layer.bias_variance,
-            None if layer.norm is None else layer.norm.kind,
-            1.0 if layer.norm is None else layer.norm.gamma,
-        )
-        variance = np.diag(kernel)
-        act = activation(layer.activation or "linear")
-        kernels.append((act, kernel))
-        scales.append(scale)
-        hats.append(product_mean(act, variance[:, None], kernel, variance2=variance[None, :]))
+        kernel = layer.weight_variance * hats[-1] + layer.bias_variance
+        passed.append(_passed(layer, kernel))
+        hats.append(passed[-1].hat)
     size = len(gram)
     zero = np.zeros((size, size))
     tildes = [np.ones((size, size))]
     shifts, gains = [zero], [zero]
     for number in range(spec.depth - 1, 0, -1):
-        act, kernel = kernels[number - 1]
-        layer, above = spec.layers[number - 1], spec.layers[number].weight_variance * tildes[0]
-        variance = np.diag(kernel)
-        slope = derivative_product_mean(act, variance[:, None], kernel, variance2=variance[None, :])
-        tildes.insert(0, above * slope * scales[number - 1])
+        layer, means = spec.layers[number - 1], passed[number - 1]
+        above = spec.layers[number].weight_variance * tildes[0]
+        tildes.insert(0, above * means.back)
         parts = () if layer.norm is None else layer.norm.parts
-        gain = 1.0 if layer.norm is None else layer.norm.gamma
-        shifts.insert(0, above * slope if "shift" in parts else zero)
-        gains.insert(0, above * _scaled_slope(act, kernel, gain) if "scale" in parts else zero)
+        shifts.insert(0, above * means.shift if "shift" in parts else zero)
+        gains.insert(0, above * means.gain if "scale" in parts else zero)
     fan_in = np.array(spec.fan_ins, dtype=float)[:, None, None]
     stacked, back = np.array(hats), np.array(tildes)
     return PairwiseGram(
         fan_in * back * stacked, back, np.array(shifts), np.array(gains), stacked, back
     )
+
+
+class _Means(NamedTuple):
+    """Means over one unit u with v = phi(gamma z), z the normalized u, for each pair of samples."""
+
+    hat: Array  # v v'
+    back: Array  # (dv/du) (dv/du)', statistics held constant
+    shift: Array  # (dv/dbeta) (dv/dbeta)'
+    gain: Array  # (dv/dgamma) (dv/dgamma)'
+
+
+def _passed(layer: LayerSpec, kernel: Array) -> _Means:
+    act = activation(layer.activation or "linear")
+    kind = None if layer.norm is None else layer.norm.kind
+    gamma = 1.0 if layer.norm is None else layer.norm.gamma
+    if kind == "batch" and act.homogeneous:
+        return _batch_normed(act, _centred(kernel), gamma)
+    behind, scale = _normalised(kernel, kind, gamma)
+    slope = _pairs(derivative_product_mean, act, behind)
+    hat = _pairs(product_mean, act, behind)
+    return _Means(hat, slope * scale, slope, _scaled_slope(act, behind, gamma))
+
+
+def _batch_normed(act: Activation, covariance: Array, gamma: float) -> _Means:
+    """Homogeneous phi: phi(u/s) = phi(u)/s, and 1/s^2 = int_0^inf exp(-x s^2) dx tilts u."""
+    hat, back = np.zeros_like(covariance), np.zeros_like(covariance)
+    for weight, tilted in _tilted(covariance):
+        hat += weight * _pairs(product_mean, act, tilted)
+        back += weight * _pairs(derivative_product_mean, act, tilted)
+    # phi' does not see the length of u, and z phi'(z) = phi(z)
+    shift = _pairs(derivative_product_mean, act, covariance)
+    return _Means(gamma**2 * hat, gamma**2 * back, shift, hat)
+
+
+def _tilted(covariance: Array) -> Iterator[tuple[float, Array]]:
+    """E[f(u)/s^2] = sum of weight times E f(u) under each covariance, s^2 = |u|^2 / T."""
+    total = mean_inverse_variance(covariance)
+    values, vectors = np.linalg.eigh(covariance)
+    values = np.clip(values, 0.0, None)
+    x = np.exp(np.arange(-40.0, 100.0, TILT_STEP)) * total
+    shrunk = 1 + 2 * x[:, None] * values / len(values)
+    weights = x * TILT_STEP * np.exp(-np.log(shrunk).sum(axis=1) / 2)
+    for weight, factor in zip(weights, shrunk, strict=True):
+        if weight > NO_TILT * total:
+            yield float(weight), (vectors * (values / factor)) @ vectors.T
+
+
+def _pairs(mean: Callable[..., Array], act: Activation, kernel: Array) -> Array:
+    variance = np.diag(kernel)
+    return mean(act, variance[:, None], kernel, variance2=variance[None, :])
+
+
+def _centred(kernel: Array) -> Array:
+    return kernel - kernel.mean(axis=0) - kernel.mean(axis=1)[:, None] + kernel.mean()
 
 
 def _normalised(kernel: Array, kind: str | None, gamma: float) -> tuple[Array, Array]:
@@ -151,7 +205,7 @@ def _normalised(kernel: Array, kind: str | None, gamma: float) -> tuple[Array, A
             )
         scale = gamma**2 / np.sqrt(np.outer(np.diag(kernel), np.diag(kernel)))
         return kernel * scale, scale
-    centred = kernel - kernel.mean(axis=0) - kernel.mean(axis=1)[:, None] + kernel.mean()
+    centred = _centred(kernel)
     scale = np.full_like(kernel, gamma**2 * mean_inverse_variance(centred))
     return centred * gamma**2 / np.mean(np.diag(centred)), scale
 
@@ -160,7 +214,7 @@ def _scaled_slope(act: Activation, kernel: Array, gamma: float) -> Array:
     """E z phi'(u) z' phi'(v): what the gain of a norm sees; u = gamma z."""
     variance = np.diag(kernel)
     if act.homogeneous:  # Euler: u phi'(u) = phi(u)
-        mean = product_mean(act, variance[:, None], kernel, variance2=variance[None, :])
+        mean = _pairs(product_mean, act, kernel)
     else:
         mean = gaussian_pair_mean(
             lambda u: u * np.asarray(act.derivative(u)),
