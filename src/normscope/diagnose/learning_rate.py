@@ -23,6 +23,7 @@ from normscope.seeds import checked_seed
 __all__ = ["suggest_lr"]
 
 LONGER = 3  # times the steps of the bisection, for the race
+RISES = 2.0  # times the loss of the start
 NONE = math.nan
 
 
@@ -204,6 +205,11 @@ def _reason(choice: Choice, count: int, limit: StabilityLimit) -> str:
         )
     if limit.diverges.closed:
         words.append(f"training diverges at {limit.diverges.lr / choice.lr:.3g} times this rate")
+    if (peak := float(best.losses.max())) > RISES * best.start:
+        words.append(
+            f"on the way the loss rises to {peak:.3g}: a network that is trained already would be "
+            "trained anew, so begin lower there"
+        )
     if not best.learned:
         words.append(f"but {best.reason}: train longer before you trust it")
     return "; ".join(words) + "."

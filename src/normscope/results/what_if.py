@@ -21,6 +21,7 @@ __all__ = ["Variant", "WhatIf"]
 BEFORE = "as it is"
 CRITERIA = ("does-not-learn", "diverges")
 APART = 3.0  # factor between two ratios that is called large
+CLEARLY = 1.25  # times lower, from where on a loss is called lower
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -141,14 +142,18 @@ class WhatIf(Record):
 
     @property
     def best(self) -> Variant | None:
-        """The change with the largest gain in the rate that it bears, if one is certain.
+        """The change that comes to the lowest loss, if it is better than the network as it is.
 
-        Certain: the lowest gain that the intervals allow is above 1. A larger rate is no gain by
-        itself: what then comes to a higher loss than before is left out.
+        Better: clearly lower, or as low and for certain at larger rates (the lowest gain that the
+        intervals allow is above 1). A larger rate is no gain by itself.
         """
-        gains = [(self.limit_ratio(v), v) for v in self.after if self.learns_as_well(v)]
-        sure = [(gain[0], v) for gain, v in gains if gain[1] > 1]
-        return max(sure, key=lambda pair: pair[0])[1] if sure else None
+        clearly = self.before.reached / CLEARLY
+        better = [
+            v
+            for v in self.after
+            if self.learns_as_well(v) and (v.reached <= clearly or self.limit_ratio(v)[1] > 1)
+        ]
+        return min(better, key=lambda v: v.reached, default=None)
 
     def to_frame(self) -> pd.DataFrame:
         """One row per variant."""
@@ -202,13 +207,12 @@ class WhatIf(Record):
         widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
         lines = ["  ".join(c.ljust(w) for c, w in zip(r, widths, strict=True)) for r in rows]
         best = self.best
-        verdict = "no change raises the limit for certain and learns as well"
+        verdict = "no change learns better than the network as it is"
         if best is not None:
+            verdict = f"best: {best.change}, which comes to a loss of {best.reached:.3g}"
             gain, low, high = self.limit_ratio(best)
-            verdict = (
-                f"best: {best.change}, which bears {gain:.3g} times the learning rate "
-                f"[{low:.3g}, {high:.3g}]"
-            )
+            if low > 0:
+                verdict += f" and bears {gain:.3g} times the learning rate [{low:.3g}, {high:.3g}]"
         tail = [verdict] if any(v.does_not_learn for v in self.after) else []
         return "\n".join([*(line.rstrip() for line in lines), *tail, *self.notes])
 

@@ -47,7 +47,7 @@ def recommended(case: Case) -> Iterator[Finding]:
 
 @rule("promising-change", "what_if", source=HUANG2020, where="Sec. on the last layer; Tables A, B")
 def promising(case: Case) -> Iterator[Finding]:
-    """The change that lets the network learn at the largest rate, if one certainly does."""
+    """The change with which copies of the network learned better, if there is one."""
     found = case["what_if"]
     best = found.best
     if (only := _first_to_learn(case)) is not None:
@@ -66,37 +66,40 @@ def promising(case: Case) -> Iterator[Finding]:
         yield Finding(
             "",
             "ok",
-            "None of the changes tried lets it learn at a larger rate, and as well",
+            "None of the changes tried lets it learn better",
             (evidence("changes tried", len(found.after), source="what_if"),),
             "Copies were changed and trained: " + ", ".join(v.change for v in found.after) + ".",
         )
         return
-    gain, low, high = found.limit_ratio(best)
-    curvature = found.curvature_ratio(best)
-    learns = math.isfinite(found.limit_ratio(best, "does-not-learn")[0])
-    what = "still learns" if learns else "does not diverge"
-    shown = (
-        evidence(f"learning rate that {what}, after / before", gain, 1.0, low=low, high=high,
+    before, (gain, low, high) = found.before.reached, found.limit_ratio(best)
+    shown = [
+        evidence("lowest loss reached, after / before", best.reached / before, 1.0,
                  source="what_if"),
-        evidence("lowest loss reached, after / before", best.reached / found.before.reached, 1.0,
+        evidence("largest bearable learning rate, after / before", gain, 1.0, low=low, high=high,
                  source="what_if"),
-        evidence("lambda_max before / after", curvature, source="what_if"),
-    )  # fmt: skip
-    differ = ""
-    if found.disagreement(best) > APART:
-        differ = (
-            f" The curvature at the start alone would promise {curvature:.2g} times the rate: it "
-            "is not what limits training."
-        )
+        evidence("lambda_max before / after", found.curvature_ratio(best), source="what_if"),
+    ]  # fmt: skip
+    rate = f" at up to {gain:.3g} times the learning rate" if low > 1 else ""
     yield Finding(
         "",
         "note",
-        f"{best.change!r} lets it {'learn' if learns else 'be trained'} at {gain:.2g} times the "
-        "learning rate",
-        shown,
-        f"A copy with this change was trained beside the network as it is, and came to a loss of "
-        f"{best.reached:.3g} instead of {found.before.reached:.3g}.{differ}",
+        f"With {best.change!r} copies come to a loss of {best.reached:.3g} instead of "
+        f"{before:.3g}{rate}",
+        tuple(item for item in shown if math.isfinite(item.value)),
+        "A copy with this change was trained beside the network as it is, at many rates."
+        + _other_story(found, best),
         f"Try ns.apply_transform(model, {best.change!r}), then suggest_lr again.",
+    )
+
+
+def _other_story(found: WhatIf, best: Variant) -> str:
+    """That curvature and trainings tell different stories, where they do."""
+    if not found.disagreement(best) > APART:
+        return ""
+    promised = found.curvature_ratio(best)
+    return (
+        f" The curvature at the start alone would promise {promised:.2g} times the rate: it is not "
+        "what limits training."
     )
 
 

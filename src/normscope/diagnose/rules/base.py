@@ -9,9 +9,11 @@ from typing import Any
 
 from normscope.refs import Reference
 from normscope.registry import Registry
-from normscope.results import Evidence, Finding, Spectrum
+from normscope.results import Evidence, Finding, Layout, Spectrum
 
 __all__ = ["RULES", "Case", "Rule", "rule"]
+
+TRAINED = 0.3  # of the loss of pure chance
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,20 @@ class Case:
     def classifies(self) -> bool:
         """Whether the loss is cross-entropy."""
         return "cross" in str(self.config.get("loss", "")).lower()
+
+    @property
+    def trained(self) -> bool:
+        """Whether the loss of a classifier is far below chance: its start is long past."""
+        if "gradients" not in self or self["gradients"].outputs is None:
+            return False
+        chance = math.log(len(self["gradients"].outputs.predicted))
+        return bool(self["gradients"].loss < TRAINED * chance)
+
+    @property
+    def normalized(self) -> bool:
+        """Whether every hidden layer has a norm behind it."""
+        layout: Layout | None = self.results.get("layout")
+        return layout is not None and 0 < layout.hidden_layers <= layout.normalized
 
     def what_if(self, *changes: str) -> str:
         """The call that would measure ``changes`` on this network."""

@@ -45,13 +45,15 @@ def ill_conditioned(case: Case) -> Iterator[Finding]:
     count = int((kappas >= ILL).sum())
     yield Finding(
         "",
-        "warning",
+        "note" if case.trained else "warning",  # the line is that of networks at their start
         f"{count} of {len(layers)} hidden layers are ill-conditioned",
         shown,
         "Half of the directions of a layer differ that much in curvature: what suits the "
         "sharpest leaves the others standing. Dead units and correlated inputs are the usual "
         "causes." + ("" if math.isfinite(value) else " Some directions get no gradient at all."),
-        "Normalize the inputs of these layers.",
+        "Their inputs are normalized already: look for dead units, and for units that do the same."
+        if case.normalized
+        else "Normalize the inputs of these layers.",
         layer=layers[worst].name,
     )
 

@@ -38,6 +38,19 @@ def unjudged(results: dict[str, Any]) -> tuple[str, ...]:
 @rule("signal-growth", "activations", source=BJORCK2018, where="Fig. 3")
 def growth(case: Case) -> Iterator[Finding]:
     """Activations that grow or vanish with depth."""
+    silent = [s for s in case["activations"].outputs if not s.variance.any()]
+    if silent:
+        yield Finding(
+            "",
+            "problem",
+            "No signal comes through a layer: its outputs are the same for all samples",
+            (evidence("layers whose outputs do not vary", len(silent), 0.0, source="activations"),),
+            "All that stands behind it sees nothing of the inputs, and what stands before it gets "
+            "no gradient.",
+            "Look for dead units and for weights of zero in the layer before it.",
+            layer=silent[0].name,
+        )
+        return
     fits = [g for g in case["activations"].growth if g.which == "all"]
     if not fits:
         return
@@ -81,9 +94,9 @@ def growth(case: Case) -> Iterator[Finding]:
 
 @rule("input-independent-gradients", "gradients", source=BJORCK2018, where="Table 1")
 def alignment(case: Case) -> Iterator[Finding]:
-    """Gradients whose terms agree over samples and positions."""
+    """Gradients whose terms agree over samples and positions, in a network at its start."""
     layers = [x for x in case["gradients"].layers[:-1] if math.isfinite(x.alignment)]
-    if not layers or not case.samples or case["gradients"].num_samples < ENOUGH:
+    if not layers or not case.samples or case["gradients"].num_samples < ENOUGH or case.trained:
         return
     random = 3 / math.sqrt(case.samples)  # terms of random sign reach 1 / sqrt(n)
     excess = [x.alignment / max(ALIGNED[x.kind], random) for x in layers]
@@ -107,7 +120,8 @@ def alignment(case: Case) -> Iterator[Finding]:
         shown,
         "All samples pull the weights the same way: the network first learns a shift of its "
         "outputs, and its gradients are as large as they can be.",
-        "Normalize the hidden layers, or lower the learning rate for the first steps (warm-up).",
+        ("L" if case.normalized else "Normalize the hidden layers, or l")
+        + "ower the learning rate for the first steps (warm-up).",
     )
 
 
@@ -186,10 +200,10 @@ def favoured_class(case: Case) -> Iterator[Finding]:
 
 @rule("weight-domination", "gradients", source=HUANG2020, where="Sec. on weight domination")
 def weight_domination(case: Case) -> Iterator[Finding]:
-    """Layers whose gradient is tiny against their weight."""
+    """Layers whose gradient is tiny against their weight, while there is something to learn."""
     layers = case["gradients"].layers
     shares = [layer.dominated for layer in layers if math.isfinite(layer.domination)]
-    if not shares:
+    if not shares or case.trained:
         return
     value = float(np.mean(shares))
     worst = min(layers, key=lambda x: x.domination if math.isfinite(x.domination) else math.inf)

@@ -1,0 +1,238 @@
+"""Each rule just below and just above its line, on results of which one number was changed."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from normscope.diagnose import examine, findings_of
+from normscope.results import Examination, StabilityBound, StabilityLimit
+from normscope.results.eigenvalues import MomentSpectrum
+
+
+@functools.cache
+def found() -> Examination:
+    """A network with batch norm, examined."""
+    generator = torch.Generator().manual_seed(0)
+    hidden = []
+    for before in (6, 8, 8, 8):
+        hidden += [nn.Linear(before, 8), nn.BatchNorm1d(8), nn.ReLU()]
+    net = nn.Sequential(*hidden, nn.Linear(8, 4))
+    for parameter in net.parameters():
+        if parameter.ndim == 2:
+            nn.init.normal_(parameter, 0, 0.5, generator=generator)
+    x = torch.randn(128, 6, generator=generator)
+    return examine(net, (x, torch.arange(128) % 4), preset="standard", seed=3)
+
+
+def judged(rule, results, **config):
+    """The only finding of ``rule``."""
+    settings = {"loss": "cross_entropy", "batch": 128, "momentum": 0.0} | config
+    [one] = [f for f in findings_of(results, settings) if f.rule == rule]
+    return one
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize(("factor", "expected"), [(0.99, "ok"), (1.01, "note")])
+def test_local_threshold(momentum, factor, expected):
+    spectrum = found()["sharpness"]
+    top, bound = spectrum.largest, float(spectrum.bounds[0])
+    rate = 2 * (1 + momentum)
+    one = judged("lr-above-threshold", {"sharpness": spectrum}, lr=factor * rate / top,
+                 momentum=momentum)  # fmt: skip
+    assert one.severity == expected
+    [shown] = one.evidence
+    assert shown.value == pytest.approx(factor)
+    assert shown.low == pytest.approx(factor * (top - bound) / top)
+    assert shown.high == pytest.approx(factor * (top + bound) / top)
+
+
+@pytest.mark.parametrize(
+    ("diverges", "learns", "lr", "expected", "title", "advice"),
+    [
+        ((2, 3), (1, 1.5), 4.0, "problem", "diverges at the learning rate 4", "at most 0.5, half"),
+        ((2, 3), (1, 1.5), 2.5, "warning", "may diverge at the learning", "at most 0.5"),
+        ((2, 3), (1, 1.5), 1.8, "problem", "does not learn at the learning", "at most 0.5"),
+        ((2, 3), (1, 1.5), 1.2, "warning", "may not learn at the learning", "at most 0.5"),
+        ((2, 3), (1, 1.5), 1.0, "ok", "is stable at the learning rate 1", ""),
+        ((0, 0.1), (0, 0.1), 0.2, "problem", "diverges at the learning rate 0.2", "No smaller"),
+        ((0, 0.1), (0, 0.1), 0.01, "problem", "diverges at any learning rate", "No smaller"),
+        ((2, 3), (0, 0.1), 0.01, "problem", "does not learn at any", "at most 1, half"),
+        ((2, np.inf), (1, np.inf), 0.5, "ok", "is stable", ""),
+        ((2, np.inf), (1, np.inf), 1.5, "warning", "may not learn", "at most 0.5"),
+    ],
+)
+def test_rates_beside_closed_and_open_limits(diverges, learns, lr, expected, title, advice):
+    limit = StabilityLimit(
+        "diverges",
+        StabilityBound("diverges", *map(float, diverges)),
+        StabilityBound("does-not-learn", *map(float, learns)),
+        trials=(),
+        complete=True,
+        seconds=0.0,
+    )
+    [found] = findings_of({"stability": limit}, {"lr": lr})
+    assert found.severity == expected
+    assert title in found.title
+    assert advice in found.advice
+    [shown] = found.evidence
+    assert np.isfinite(shown.value)
+    assert np.isnan(shown.low) or shown.low < shown.value < shown.high
+
+
+def gradients(slope, *, scatter=0.0):
+    """Layers whose squared gradient falls by ``slope`` decades from one to the next."""
+    layers = found()["gradients"].layers
+    sizes = [10 ** (-(slope * x.number + scatter * (-1) ** x.number) / 2) for x in layers]
+    made = tuple(replace(x, mean_abs=size) for x, size in zip(layers, sizes, strict=True))
+    return replace(found()["gradients"], layers=made)
+
+
+@pytest.mark.parametrize(
+    ("slope", "scatter", "expected"),
+    [(0.97, 0, "ok"), (1.03, 0, "warning"), (-2.0, 0, "ok"), (1.03, 9.0, "ok")],
+)
+def test_explosion_over_three_layers(slope, scatter, expected):
+    """Hidden layers 1 to 4: three steps, three decades at a slope of 1."""
+    results = {"layout": found()["layout"], "gradients": gradients(slope, scatter=scatter)}
+    one = judged("bn-gradient-explosion", results)
+    assert one.severity == expected
+    assert one.evidence[0].value == pytest.approx(3 * slope, abs=1e-9 if not scatter else 30)
+    if not scatter:
+        assert one.evidence[1].value == pytest.approx(10**slope)
+
+
+def layout(**changes):
+    return {"layout": replace(found()["layout"], **changes)}
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected", "words"),
+    [
+        ({}, "ok", "what comes out is not"),
+        ({"output_norm": "9", "last_input_norm": None}, "ok", "outputs are normalized"),
+        ({"last_input_norm": None}, "warning", "goes into the last layer is not"),
+        ({"last_input_power": 9.9}, "ok", "what comes out is not"),
+        ({"last_input_power": 10.1}, "warning", "goes into the last layer is not"),
+    ],
+)
+def test_last_layer(changes, expected, words):
+    one = judged("last-layer-unnormalized", layout(**changes))
+    assert one.severity == expected
+    assert words in one.title
+
+
+def test_few_norms_say_nothing_about_the_last_layer():
+    results = layout(normalized=1)
+    assert not [f for f in findings_of(results, {}) if f.rule == "last-layer-unnormalized"]
+
+
+def norms(*changes):
+    kept = found()["layout"].norms
+    usual = {"updates": 5, "mean_gap": 0.1, "variance_ratio": 1.0}
+    made = [replace(n, **(usual | c)) for n, c in zip(kept, changes, strict=False)]
+    return layout(norms=tuple(made))
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected", "layer"),
+    [
+        ([{}, {}], "ok", None),
+        ([{"mean_gap": 0.49}, {}], "ok", None),
+        ([{}, {"mean_gap": 0.51}], "warning", "4"),
+        ([{"variance_ratio": 1.98}, {}], "ok", None),
+        ([{"variance_ratio": 2.02}, {}], "warning", "1"),
+        ([{}, {"variance_ratio": 0.49}], "warning", "4"),
+        ([{}, {"variance_ratio": 0.0}], "warning", "4"),
+        ([{"updates": 0}, {"updates": 0, "mean_gap": 9.0}], "ok", None),
+        ([{"updates": 0}, {"mean_gap": 9.0}], "warning", "4"),
+    ],
+)
+def test_running_statistics(changes, expected, layer):
+    one = judged("running-statistics", norms(*changes))
+    assert (one.severity, one.layer) == (expected, layer)
+
+
+@pytest.mark.parametrize(
+    ("gammas", "ratio", "expected", "layer"),
+    [
+        ((1.0, 1.0), None, "ok", None),
+        ((1.0, 1.99), None, "ok", None),
+        ((1.0, 2.01), None, "note", "4"),
+        ((2.01, 2.01), None, "note", None),
+        ((1.0, 1.0), 5.0, "ok", None),
+        ((1.0, 1.5), 1.01, "note", "4"),
+        ((1.0, 1.5), 0.99, "ok", None),
+        ((3.0, 1.0), 1.01, "warning", "1"),
+        ((3.0, 1.0), 0.99, "note", "1"),
+    ],
+)
+def test_gamma(gammas, ratio, expected, layer):
+    results = norms(*({"gamma": gamma} for gamma in gammas))
+    if ratio is not None:
+        normed, plain = found()["prediction"]
+        top = plain.lambda_max_split or plain.lambda_max
+        results["prediction"] = [replace(normed, lambda_max_split=ratio * top), plain]
+    one = judged("gamma-sharpens", results)
+    assert (one.severity, one.layer) == (expected, layer)
+
+
+@pytest.mark.parametrize(
+    ("place", "kappa", "expected"),
+    [(1, 1.9e4, "ok"), (1, 2.1e4, "warning"), (0, 1e9, "ok"), (-1, 1e9, "ok")],
+)
+def test_conditioning_of_inner_layers(place, kappa, expected):
+    """The first layer's inputs are the data's own, the last layer is singular under softmax."""
+    layers = list(found()["conditioning"].layers)
+    flat = MomentSpectrum.of(np.ones(1))
+    layers = [replace(x, inputs=flat, gradients=flat, rows=128) for x in layers]
+    steep = MomentSpectrum.of(np.array([1.0, *[1 / kappa] * 7]))
+    layers[place] = replace(layers[place], inputs=steep)
+    results = {"conditioning": replace(found()["conditioning"], layers=tuple(layers))}
+    assert judged("ill-conditioned-layer", results).severity == expected
+
+
+@pytest.mark.parametrize(("power", "expected"), [(9.9, "ok"), (10.1, "warning")])
+def test_input_of_the_last_layer(power, expected):
+    *before, last = found()["conditioning"].layers
+    size = len(last.inputs.values)
+    values = np.array([power * size, *np.ones(size - 1)])
+    changed = replace(last, inputs=replace(last.inputs, values=values))
+    results = {"conditioning": replace(found()["conditioning"], layers=(*before, changed))}
+    assert judged("last-layer-input", results).severity == expected
+
+
+@pytest.mark.parametrize(("share", "expected"), [(0.49, "ok"), (0.51, "note")])
+def test_share_of_the_mean_gradients(share, expected):
+    outliers = found()["outliers"]
+    changed = replace(outliers, span=share * float(outliers.values[0]))
+    assert judged("pathological-sharpness", {"outliers": changed}).severity == expected
+
+
+@pytest.mark.parametrize(
+    ("predicted", "probability", "expected"),
+    [(0.89, 0.9, "ok"), (0.91, 0.49, "ok"), (0.91, 0.51, "note")],
+)
+def test_favoured_class(predicted, probability, expected):
+    outputs = replace(
+        found()["gradients"].outputs,
+        predicted=np.array([predicted, 1 - predicted, 0, 0]),
+    )
+    outputs = replace(outputs, probability=np.array([probability, *[(1 - probability) / 3] * 3]))
+    results = {"gradients": replace(found()["gradients"], outputs=outputs)}
+    assert judged("favoured-class", results).severity == expected
+
+
+@pytest.mark.parametrize(("unused", "expected"), [((), "ok"), ((1, 2), "warning")])
+def test_unused_norms(unused, expected):
+    kept = [replace(n, used=i not in unused) for i, n in enumerate(found()["layout"].norms)]
+    one = judged("unused-norm", layout(norms=tuple(kept)))
+    assert one.severity == expected
+    if unused:
+        assert one.advice.endswith("delete: '4', '7'.")
+        assert one.evidence[0].value == 2
