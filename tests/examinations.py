@@ -43,6 +43,13 @@ def normalized() -> Examination:
 
 
 @cache
+def complete() -> Examination:
+    """All that there is to measure, trainings too."""
+    layers = [_linear(8, 16, 2.0, 0), nn.BatchNorm1d(16), nn.ReLU(), _linear(16, 3, 1.0, 9)]
+    return examine(nn.Sequential(*layers), _data(), lr=0.1, preset="full")
+
+
+@cache
 def hostile() -> Examination:
     """Growing signals, no norms, and names that are markup, quotes and foreign letters."""
     model = nn.Sequential()

@@ -6,12 +6,13 @@ Run by `make test-browser`, which installs playwright; NORMSCOPE_CHROMIUM names 
 import os
 import re
 import shutil
+from dataclasses import replace
 
 import pytest
 
-from examinations import SCRIPT, hostile, normalized
+from examinations import SCRIPT, complete, hostile, normalized
 from normscope import report
-from normscope.results import compare_examinations
+from normscope.results import PredictionSet, compare_examinations
 
 pytestmark = pytest.mark.browser
 
@@ -40,7 +41,30 @@ def pages(tmp_path_factory):
     normalized().save(folder / "normalized.html")
     compare_examinations(normalized(), hostile()).save(folder / "difference.html")
     report.save(normalized()["regularization"].chart(), folder / "chart.html")
+    wordy().save(folder / "wordy.html")
+    complete().save(folder / "complete.html")
+    partial().save(folder / "partial.html")
     return folder
+
+
+def wordy():
+    """An examination whose tables hold long sentences, and many measurements that failed."""
+    first, *others = normalized()["prediction"]
+    flagged = PredictionSet((replace(first, flags=("a sentence of many words " * 12,)), *others))
+    steps = normalized().plan.steps
+    failed = [replace(s, status="failed", reason="a reason " * 12) for s in steps]
+    return replace(
+        normalized(),
+        measurements={"prediction": flagged},
+        findings=(),
+        plan=replace(normalized().plan, steps=(*steps, *failed)),
+    )
+
+
+def partial():
+    """An examination that was interrupted after its first measurements."""
+    first = dict(list(normalized().measurements.items())[:3])
+    return replace(normalized(), measurements=first, partial="interrupted during 'x'")
 
 
 class Visit:
@@ -81,7 +105,9 @@ def marks(figure):
 
 @pytest.mark.parametrize("ground", ["light", "dark"])
 @pytest.mark.parametrize("size", list(SIZES))
-@pytest.mark.parametrize("name", ["hostile", "normalized", "difference", "chart"])
+@pytest.mark.parametrize(
+    "name", ["hostile", "normalized", "complete", "partial", "difference", "chart"]
+)
 def test_every_chart_has_marks_and_nothing_complains(browser, pages, name, size, ground):
     with Visit(browser, pages / f"{name}.html", size, ground) as visit:
         page = visit.drawn()
@@ -113,7 +139,7 @@ def hovered(page, figure):
     return ""
 
 
-@pytest.mark.parametrize("name", ["hostile", "normalized", "difference"])
+@pytest.mark.parametrize("name", ["hostile", "normalized", "complete", "difference"])
 def test_hover_shows_the_numbers_of_every_chart(browser, pages, name):
     with Visit(browser, pages / f"{name}.html") as visit:
         page = visit.drawn()
@@ -165,6 +191,64 @@ def test_without_javascript_the_stills_stand(browser, pages, name, size):
             ink = still.locator("text").first.evaluate("t => getComputedStyle(t).fill")
             assert min(rgb(ink)) > 150  # light letters on the dark ground
         visit.quiet()
+
+
+# letters outside their picture, and entries of a legend that run into one another
+FAULTS = """svg => {
+  const box = e => e.getBoundingClientRect(), frame = box(svg), faults = [];
+  const within = b => b.left >= frame.left - 1 && b.right <= frame.right + 1;
+  for (const text of svg.querySelectorAll("text"))
+    if (!within(box(text))) faults.push(text.textContent);
+  const parts = [...svg.querySelectorAll(".role-legend-symbol path, .role-legend-label text")];
+  const beside = (a, b) => a.right <= b.left || a.bottom <= b.top;
+  const apart = (a, b) => beside(a, b) || beside(b, a);
+  parts.forEach((one, i) => parts.slice(0, i).forEach(other => {
+    const close = one.tagName !== other.tagName;  // lines of letters may touch
+    if (close && !apart(box(one), box(other))) faults.push(one.textContent + other.textContent);
+  }));
+  return faults;
+}"""
+
+
+@pytest.mark.parametrize("size", list(SIZES))
+@pytest.mark.parametrize("name", ["hostile", "normalized", "complete", "difference"])
+def test_letters_of_a_still_keep_to_their_places(browser, pages, name, size):
+    with Visit(browser, pages / f"{name}.html", size, java_script_enabled=False) as visit:
+        stills = visit.page.locator("figure .still svg").all()
+        assert stills
+        for still in stills:
+            assert still.evaluate(FAULTS) == []
+
+
+@pytest.mark.parametrize("size", list(SIZES))
+def test_the_table_of_measurements_and_its_reasons_are_seen_whole(browser, pages, size):
+    with Visit(browser, pages / "wordy.html", size) as visit:
+        high, room = visit.page.locator("#how .scroll").evaluate(
+            "e => [e.scrollHeight, e.clientHeight]"
+        )
+        assert high > 600  # more than a box of rows would show
+        assert high <= room
+
+
+@pytest.mark.parametrize("size", list(SIZES))
+def test_sentences_make_no_row_high_and_are_read_without_scrolling(browser, pages, size):
+    with Visit(browser, pages / "wordy.html", size) as visit:
+        grid = visit.page.locator("details[open] .scroll").first
+        rows = grid.locator("tbody tr:not(.said)").all()
+        assert rows
+        assert all(row.bounding_box()["height"] < 60 for row in rows)
+        sentence = grid.locator(".said p").bounding_box()
+        assert sentence["x"] >= 0
+        assert sentence["x"] + sentence["width"] <= SIZES[size][0]
+        high, room = grid.evaluate("e => [e.scrollHeight, e.clientHeight]")
+        assert high <= room  # a short table stands there whole
+
+
+def test_panels_below_one_another_have_labels_each(browser, pages):
+    with Visit(browser, pages / "normalized.html") as visit:
+        labels = visit.drawn().locator("figure[id$='prediction-chart1'] .live .role-axis-label")
+        named = [group.inner_html().count("norm") for group in labels.all()]
+        assert [count for count in named if count] == [2, 2]  # two networks in either panel
 
 
 def rgb(colour):
@@ -250,3 +334,16 @@ def test_on_paper_the_stills_in_light_colours(browser, pages):
         assert not page.locator("nav").is_visible()
         assert page.locator("details.fine li").first.is_visible()  # folded on screen, not here
         visit.quiet()
+
+
+@pytest.mark.parametrize("name", ["complete", "wordy"])
+def test_on_paper_no_table_is_cut(browser, pages, name):
+    with Visit(browser, pages / f"{name}.html") as visit:
+        visit.drawn()
+        visit.page.set_viewport_size({"width": 673, "height": 1000})  # A4 without its margins
+        visit.page.emulate_media(media="print")
+        tables = visit.page.locator("table:visible").all()
+        assert len(tables) >= 2
+        for table in tables:
+            assert table.evaluate("t => t.scrollWidth <= t.closest('.scroll').clientWidth")
+            assert all(row.bounding_box()["height"] < 80 for row in table.locator("tr").all())

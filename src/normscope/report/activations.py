@@ -9,7 +9,15 @@ import numpy as np
 
 from normscope.errors import InputError
 from normscope.registry import near_match
-from normscope.report.style import NEUTRAL, PALETTE, inline, log_axis, number_label, positive
+from normscope.report.style import (
+    NEUTRAL,
+    PALETTE,
+    inline,
+    log_axis,
+    number_label,
+    positive,
+    whole_axis,
+)
 
 if TYPE_CHECKING:
     from normscope.results import Activations, ChannelStatistics, Growth
@@ -19,6 +27,7 @@ __all__ = ["activation_chart"]
 WIDTH, HEIGHT = 330, 280
 SMALL = 200, 150
 COLUMNS = 4
+SPREAD = 0.8  # opacity of bars behind their dots, to be seen on white and on near-black
 
 
 def activation_chart(
@@ -47,13 +56,15 @@ def activation_chart(
 
 def _depth(found: Activations, title: str | None) -> Any:
     layers = found.outputs or found.signals
-    variances = _moment_panel(layers, "variance", "mean over channels of σ_c²")
+    numbers = [signal.number for signal in (*layers, *found.rectified)]
+    x = alt.X("layer:Q", title="layer", **whole_axis(min(numbers), max(numbers)))
+    variances = _moment_panel(layers, "variance", "mean over channels of σ_c²", x)
     panels = [
-        _moment_panel(layers, "mean", "mean over channels of |μ_c|"),
-        alt.layer(variances, *_growth_lines(found)),
+        _moment_panel(layers, "mean", "mean over channels of |μ_c|", x),
+        alt.layer(variances, *_growth_lines(found, x)),
     ]
     if found.rectified:
-        panels.append(_share_panel(found))
+        panels.append(_share_panel(found, x))
     heading = alt.Title(title or "Channel moments by depth", subtitle=_depth_notes(found))
     sized = [panel.properties(width=WIDTH, height=HEIGHT) for panel in panels]
     return alt.hconcat(*sized).resolve_scale(color="independent").properties(title=heading)
@@ -71,7 +82,7 @@ def _drawn(found: Activations) -> tuple[Growth, ...]:
     return found.growth[1:] if len(found.growth) == 3 else found.growth[:1]
 
 
-def _moment_panel(layers: tuple[ChannelStatistics, ...], name: str, label: str) -> Any:
+def _moment_panel(layers: tuple[ChannelStatistics, ...], name: str, label: str, x: Any) -> Any:
     rows: list[dict[str, Any]] = []
     for signal in layers:
         values = np.abs(getattr(signal, name))
@@ -84,19 +95,19 @@ def _moment_panel(layers: tuple[ChannelStatistics, ...], name: str, label: str) 
     if not rows:
         raise InputError(f"There is nothing to draw: the {name} of every channel is zero.")
     axis = log_axis([row["low"] for row in rows] + [row["high"] for row in rows])
-    base = alt.Chart(inline(rows)).encode(x=_layer_axis())
+    base = alt.Chart(inline(rows)).encode(x=x)
     y = alt.Y("value:Q", title=label, **axis)
     tips = [alt.Tooltip("name:N"), alt.Tooltip("layer:Q")] + [
         alt.Tooltip(f"{key}:Q", format=".4~g") for key in ("value", "std")
     ]
-    bars = base.mark_rule(color=PALETTE[0], opacity=0.35).encode(
+    bars = base.mark_rule(color=PALETTE[0], opacity=SPREAD).encode(
         y=alt.Y("low:Q", title=label, **axis), y2="high:Q"
     )
     dots = base.mark_point(filled=True, size=26, opacity=1, color=PALETTE[0])
     return alt.layer(bars, dots.encode(y=y, tooltip=tips))
 
 
-def _growth_lines(found: Activations) -> list[Any]:
+def _growth_lines(found: Activations, x: Any) -> list[Any]:
     """The fitted lines, between the first and the last layer."""
     last = max((s.number for s in found.outputs), default=1)
     rows = [
@@ -107,11 +118,11 @@ def _growth_lines(found: Activations) -> list[Any]:
     if not rows:
         return []
     line = alt.Chart(inline(rows)).mark_line(color=PALETTE[1], strokeWidth=2, strokeDash=[6, 4])
-    return [line.encode(x="layer:Q", y="value:Q", detail="which:N")]
+    return [line.encode(x=x, y="value:Q", detail="which:N")]
 
 
-def _share_panel(found: Activations) -> Any:
-    kinds = {"dying: never pass": "dying", "full: always pass": "full"}
+def _share_panel(found: Activations, x: Any) -> Any:
+    kinds = {"dead: never pass": "dying", "full: always pass": "full"}
     rows: list[dict[str, Any]] = [
         {"layer": s.number, "name": s.name, "units": label}
         | {"share": float(getattr(s, kind).mean())}
@@ -134,12 +145,8 @@ def _share_panel(found: Activations) -> Any:
     return (
         alt.Chart(inline(rows))
         .mark_line(point=alt.OverlayMarkDef(size=20), strokeWidth=1)
-        .encode(x=_layer_axis(), y=y, color=colour, tooltip=["name:N", "units:N", "share:Q"])
+        .encode(x=x, y=y, color=colour, tooltip=["name:N", "units:N", "share:Q"])
     )
-
-
-def _layer_axis() -> Any:
-    return alt.X("layer:Q", title="layer", axis=alt.Axis(tickMinStep=1, format="d", grid=False))
 
 
 def _histograms(

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["comparison_chart"]
 
 WIDTH, ROW = 460, 64
-PLAIN, OWN = "J^T J / T", "of the loss"
+PLAIN, OWN = "JᵀJ / T", "of the loss"
 COLOURS = {"predicted": PALETTE[1], "measured": PALETTE[0]}
 SHAPES = {"predicted": "diamond", "measured": "circle"}
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import altair as alt
 
 from normscope.errors import InputError
-from normscope.report.style import PALETTE, inline, log_axis, positive
+from normscope.report.style import PALETTE, inline, log_axis, positive, whole_axis
+from normscope.report.wording import counted
 
 if TYPE_CHECKING:
     from normscope.results.conditioning import Conditioning
@@ -21,6 +22,7 @@ PARTS = {
     "fisher": "Fisher, factored",
     "exact": "Fisher, exact",
 }
+SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down")
 POINTS_UP_TO = 60  # layers; more make a band of dots
 
 
@@ -36,24 +38,19 @@ def conditioning_chart(
     ratios, infinite = _ratios(result, of)
     if not sizes:
         raise InputError("There is nothing to draw: no layer has a positive eigenvalue.")
-    heading = title or f"Conditioning of {len(result.layers)} layers"
-    left = _panel(
-        sizes, "series", [PARTS[part] for part in shown], "largest eigenvalue λ_max", PALETTE
-    )
-    right = _panel(
-        ratios,
-        "series",
-        [_share(p) for p in result.p],
-        f"condition number κ_p of {PARTS[of]}",
-        _shades(len(result.p)),
-    )
+    heading = title or f"Conditioning of {counted(len(result.layers), 'layer')}"
+    numbers = [layer.number for layer in result.layers]
+    x = alt.X("layer:Q", title="layer", **whole_axis(min(numbers), max(numbers)))
+    parts, shares = [PARTS[part] for part in shown], [_share(p) for p in result.p]
+    left = _panel(sizes, parts, "largest eigenvalue λ_max", x)
+    right = _panel(ratios, shares, f"condition number κ_p of {PARTS[of]}", x)
     left = left.properties(
         title=alt.Title("Size of signals and gradients", subtitle="second moments by layer")
     )
     right = right.properties(title=alt.Title("Conditioning", subtitle=_infinite_note(infinite)))
     return (
         alt.hconcat(left, right)
-        .resolve_scale(color="independent")
+        .resolve_scale(color="independent", shape="independent")
         .properties(title=alt.Title(heading, subtitle=_notes(result)))
     )
 
@@ -81,40 +78,27 @@ def _ratios(result: Conditioning, of: str) -> tuple[list[dict[str, Any]], list[s
     return rows, infinite
 
 
-def _panel(
-    rows: list[dict[str, Any]], field: str, order: list[str], label: str, colours: Any
-) -> Any:
-    numbers = {row["layer"] for row in rows}
-    axis = alt.Axis(tickMinStep=1, format="d", grid=False)
-    x = alt.X(
-        "layer:Q", title="layer", axis=axis, scale=alt.Scale(zero=False, nice=False, padding=8)
-    )
+def _panel(rows: list[dict[str, Any]], order: list[str], label: str, x: Any) -> Any:
+    """A line per series; shapes help where colours are not told apart."""
     y = alt.Y("value:Q", title=label, **log_axis(row["value"] for row in rows))
-    colour = alt.Color(
-        f"{field}:N",
-        title=None,
-        sort=order,
-        scale=alt.Scale(domain=order, range=list(colours[: len(order)])),
-        legend=alt.Legend(orient="bottom", columns=2),
-    )
+    colour = _series(alt.Color, order, PALETTE)
     tips = [
         alt.Tooltip("name:N", title="layer"),
-        alt.Tooltip(f"{field}:N", title="matrix" if "λ" in label else "share"),
+        alt.Tooltip("series:N", title="matrix" if "λ" in label else "share"),
         alt.Tooltip("value:Q", format=".4~g"),
     ]
     base = alt.Chart(inline(rows)).encode(x=x, y=y, color=colour, tooltip=tips)
     marks = [base.mark_line(strokeWidth=2)]
-    if len(numbers) <= POINTS_UP_TO:
-        marks.append(base.mark_point(filled=True, size=42, opacity=1))
+    if len({row["layer"] for row in rows}) <= POINTS_UP_TO:
+        dots = base.mark_point(filled=True, size=55, opacity=1)
+        marks.append(dots.encode(shape=_series(alt.Shape, order, SHAPES)))
     return alt.layer(*marks).properties(width=WIDTH, height=HEIGHT)
 
 
-def _shades(count: int) -> list[str]:
-    """From light to dark blue: kappa_p grows with p."""
-    shades = ["#a6cbe8", "#5aa9e0", "#0f83c9", "#0b5a8c", "#06324f"]
-    if count >= len(shades):
-        return [shades[i * (len(shades) - 1) // (count - 1)] for i in range(count)]
-    return shades[len(shades) - 1 - count : -1]
+def _series(channel: Any, order: list[str], values: tuple[str, ...]) -> Any:
+    scale = alt.Scale(domain=order, range=[values[i % len(values)] for i in range(len(order))])
+    legend = alt.Legend(orient="bottom", columns=2)
+    return channel("series:N", title=None, sort=order, scale=scale, legend=legend)
 
 
 def _share(p: float) -> str:
@@ -131,4 +115,4 @@ def _notes(result: Conditioning) -> list[str]:
         f"{result.convention.get('samples', '')}; gradients for: "
         f"{result.convention.get('labels', '').partition(' (')[0]}"
     ]
-    return notes + ([f"{left_out} layers left out (see summary)"] if left_out else [])
+    return notes + ([f"{counted(left_out, 'layer')} left out (see summary)"] if left_out else [])

@@ -11,7 +11,15 @@ from numpy.typing import NDArray
 
 from normscope.errors import InputError
 from normscope.registry import near_match
-from normscope.report.style import NEUTRAL, PALETTE, inline, log_axis, number_label, positive
+from normscope.report.style import (
+    NEUTRAL,
+    PALETTE,
+    inline,
+    log_axis,
+    number_label,
+    positive,
+    whole_axis,
+)
 
 if TYPE_CHECKING:
     from normscope.results import Gradients, Histograms, LayerGradients
@@ -25,6 +33,8 @@ COLUMN_LABELS = {
     "t3": "T3  Σ_p |Σ_b d|",
     "t4": "T4  |Σ d|",
 }
+TWINS = {"t2": "t1", "t3": "t4"}  # the same where a weight is used at one position
+SAME = 1e-3  # relative difference that no eye can see on a log axis
 
 
 def gradient_chart(
@@ -63,25 +73,38 @@ def _depth(found: Gradients, title: str | None) -> Any:
         + found.convention.get("statistics", "")
     ]
     if aligned:
-        notes.append("d: one term of a weight's gradient, of one sample b at one position p")
+        at = " b at one position p" if len(_columns(found)) > len(TWINS) else ""
+        notes.append(f"d: one term of a weight's gradient, of one sample{at}")
     heading = alt.Title(title or "Gradients by depth", subtitle=notes)
     sized = [panel.properties(width=WIDTH, height=HEIGHT) for panel in panels]
     return alt.hconcat(*sized).properties(title=heading)
 
 
+def _columns(found: Gradients) -> dict[str, str]:
+    """The columns that can be told from their twins in some layer."""
+
+    def differs(key: str) -> bool:
+        pairs = ((getattr(x, key), getattr(x, TWINS[key])) for x in found.layers)
+        return any(positive(a) and abs(a - b) > SAME * b for a, b in pairs)
+
+    return {k: label for k, label in COLUMN_LABELS.items() if k not in TWINS or differs(k)}
+
+
 def _columns_panel(found: Gradients) -> Any:
+    colours = dict(zip(COLUMN_LABELS, PALETTE, strict=False))
+    shown = _columns(found)
     rows = [
         {"layer": x.number, "name": x.name, "column": label, "value": getattr(x, key)}
         for x in found.layers
-        for key, label in COLUMN_LABELS.items()
+        for key, label in shown.items()
         if positive(getattr(x, key))
     ]
     y = alt.Y("value:Q", title="mean over weights, per term", **log_axis(_values(rows)))
-    scale = alt.Scale(domain=list(COLUMN_LABELS.values()), range=list(PALETTE[:4]))
+    scale = alt.Scale(domain=list(shown.values()), range=[colours[key] for key in shown])
     legend = alt.Legend(orient="top", columns=2, title=None)
     dots = alt.Chart(inline(rows)).mark_line(point=alt.OverlayMarkDef(size=18), strokeWidth=1)
     return dots.encode(
-        x=_layer_axis(),
+        x=_layer_axis(found),
         y=y,
         color=alt.Color("column:N", scale=scale, legend=legend),
         tooltip=["name:N", "column:N", alt.Tooltip("value:Q", format=".4~g")],
@@ -99,7 +122,7 @@ def _alignment_panel(found: Gradients) -> Any:
     one = alt.Chart(inline([{"one": 1.0}])).mark_rule(color=NEUTRAL, strokeDash=[4, 3])
     dots = alt.Chart(inline(rows)).mark_point(filled=True, size=30, opacity=1, color=PALETTE[3])
     tips = ["name:N", alt.Tooltip("value:Q", format=".4~g")]
-    return alt.layer(one.encode(y="one:Q"), dots.encode(x=_layer_axis(), y=y, tooltip=tips))
+    return alt.layer(one.encode(y="one:Q"), dots.encode(x=_layer_axis(found), y=y, tooltip=tips))
 
 
 def _size_panel(found: Gradients) -> Any:
@@ -113,7 +136,7 @@ def _size_panel(found: Gradients) -> Any:
     y = alt.Y("value:Q", title="mean |gradient|", **log_axis(_values(rows)))
     dots = alt.Chart(inline(rows)).mark_point(filled=True, size=30, opacity=1, color=PALETTE[0])
     tips = ["name:N", alt.Tooltip("value:Q", format=".4~g")]
-    return dots.encode(x=_layer_axis(), y=y, tooltip=tips)
+    return dots.encode(x=_layer_axis(found), y=y, tooltip=tips)
 
 
 def _entries(layer: LayerGradients) -> tuple[Any, str]:
@@ -219,17 +242,14 @@ def _heat(
     else:
         scale = alt.Scale(scheme="viridis")
     height, width = values.shape
-    across = alt.Scale(domain=[-0.5, width - 0.5], nice=False)
-    down = alt.Scale(domain=[-0.5, height - 0.5], nice=False, reverse=True)
-    axis = alt.Axis(grid=False, tickMinStep=1, format="d")
     legend = alt.Legend(orient="top", titleLimit=WIDTH, gradientLength=200)
     return (
         alt.Chart(inline(rows))
         .mark_rect(strokeWidth=0)
         .encode(
-            x=alt.X("x:Q", title=x, scale=across, axis=axis),
+            x=alt.X("x:Q", title=x, **whole_axis(0, width - 1)),
             x2="x2:Q",
-            y=alt.Y("y:Q", title=y, scale=down, axis=axis),
+            y=alt.Y("y:Q", title=y, **whole_axis(0, height - 1, reverse=True)),
             y2="y2:Q",
             color=alt.Color("value:Q", title=label, scale=scale, legend=legend),
         )
@@ -240,8 +260,9 @@ def _values(rows: list[dict[str, Any]]) -> list[float]:
     return [row["value"] for row in rows]
 
 
-def _layer_axis() -> Any:
-    return alt.X("layer:Q", title="layer", axis=alt.Axis(tickMinStep=1, format="d", grid=False))
+def _layer_axis(found: Gradients) -> Any:
+    numbers = [layer.number for layer in found.layers]
+    return alt.X("layer:Q", title="layer", **whole_axis(min(numbers), max(numbers)))
 
 
 _WHOLE: dict[str, Callable[[Any, str | None], Any]] = {

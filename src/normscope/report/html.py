@@ -19,6 +19,8 @@ __all__ = ["Figure", "chart_page", "figure", "filled", "script_data"]
 
 LARGE = 400_000  # characters of svg above which a page takes a png for its still picture
 BESIDES = ("config", "$schema", "title")  # parts of a spec that the page provides
+# marks that turn the direction of all text after them, which a name must not do
+TURNS = dict.fromkeys([*range(0x202A, 0x202F), *range(0x2066, 0x206A)], "\ufffd")
 # what colours of the light theme are called in page.css, so that stills follow the ground
 NAMES = dict(zip(INK[False], ("ink", "soft", "line"), strict=True))
 
@@ -64,7 +66,7 @@ def filled(template: str, figures: list[Figure], **context: Any) -> str:
     """A page from a template in ``report/templates``; the script stands there if it has charts."""
     specs = {one.id: one.spec for one in figures}
     grounds = {name: theme(dark=name == "dark") for name in ("light", "dark")}
-    return (
+    text: str = (
         _environment()
         .get_template(template)
         .render(
@@ -76,6 +78,7 @@ def filled(template: str, figures: list[Figure], **context: Any) -> str:
             configs=script_data(grounds),
         )
     )
+    return text.translate(TURNS)
 
 
 def chart_page(spec: dict[str, Any]) -> bytes:
@@ -86,7 +89,7 @@ def chart_page(spec: dict[str, Any]) -> bytes:
 
 def script_data(value: Any) -> str:
     """JSON that cannot end its <script> element early, whatever names it holds."""
-    return json.dumps(value, separators=(",", ":")).replace("<", "\\u003c")
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")
 
 
 def _heading(spec: dict[str, Any]) -> tuple[str, list[str]]:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 _LAST = {"mean": "mean subtraction", "batch": "batch norm", "layer": "layer norm"}
 
-__all__ = ["network_labels", "network_name", "setting"]
+__all__ = ["network_labels", "network_name", "setting", "sizes"]
 
 
 def network_labels(predictions: Sequence[Prediction]) -> list[str]:
@@ -30,12 +30,18 @@ def network_name(spec: NetworkSpec) -> str:
     conv = any(layer.is_conv for layer in spec.layers)
     kind = "cnn" if conv else "mlp" if spec.branch_scale is None else "residual mlp"
     runs: list[list[int]] = []
-    for width in spec.widths:
+    for width in sizes(spec):
         if runs and runs[-1][0] == width:
             runs[-1][1] += 1
         else:
             runs.append([width, 1])
     return f"{kind} " + "-".join(f"{w}x{n}" if n > 1 else str(w) for w, n in runs)
+
+
+def sizes(spec: NetworkSpec) -> tuple[int, ...]:
+    """Units or channels, input first; a dense layer takes an image as a row of numbers."""
+    first = spec.widths[0] if spec.layers[0].is_conv else spec.fan_ins[0]
+    return (first, *spec.widths[1:])
 
 
 def setting(predictions: Sequence[Prediction]) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import altair as alt
 
 from normscope.errors import InputError
-from normscope.report.style import NEUTRAL, PALETTE, inline, log_axis, positive
+from normscope.report.style import NEUTRAL, PALETTE, inline, log_axis, positive, whole_axis
 
 if TYPE_CHECKING:
     from normscope.results import Layout, NormUse
@@ -107,6 +107,4 @@ def _running(norms: list[NormUse], ends: tuple[int, int]) -> Any:
 
 
 def _layer_axis(ends: tuple[int, int]) -> Any:
-    axis = alt.Axis(tickMinStep=1, format="d", grid=False)
-    scale = alt.Scale(domain=[ends[0] - 0.5, ends[1] + 0.5], nice=False)
-    return alt.X("layer:Q", title="number of the layer", axis=axis, scale=scale)
+    return alt.X("layer:Q", title="number of the layer", **whole_axis(*ends))

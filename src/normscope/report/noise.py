@@ -8,7 +8,8 @@ import altair as alt
 import numpy as np
 
 from normscope.errors import InputError
-from normscope.report.style import NEUTRAL, PALETTE, inline, log_axis, positive
+from normscope.report.style import NEUTRAL, PALETTE, inline, log_axis, positive, whole_axis
+from normscope.report.wording import counted
 
 if TYPE_CHECKING:
     from normscope.results import GradientNoise
@@ -79,9 +80,8 @@ def _signal_layers(noise: GradientNoise, x: Any, y: dict[str, Any]) -> list[Any]
 
 def _by_layer(rows: list[dict[str, Any]], size: int, *, coupled: bool) -> Any:
     y = {"title": "noise scale", **log_axis(_ends(rows))}
-    axis = alt.Axis(tickMinStep=1, format="d", grid=False)
-    scale = alt.Scale(domain=[0.5, max(row["place"] for row in rows) + 0.5], nice=False)
-    x = alt.X("place:Q", title="layer, in forward order", axis=axis, scale=scale)
+    axis = whole_axis(1, max(row["place"] for row in rows))
+    x = alt.X("place:Q", title="layer, in forward order", **axis)
     tips = [
         alt.Tooltip("layer:N"),
         alt.Tooltip("value:Q", title="noise scale", format=".4~g"),
@@ -141,5 +141,7 @@ def _notes(noise: GradientNoise) -> list[str]:
     else:
         notes[0] += f"; M = {noise.total:.4g}, |grad f|² = {noise.gradient2[0]:.4g}"
     if left:
-        notes.append(f"not drawn: {left} layers whose noise scale is infinite or undefined")
+        notes.append(
+            f"not drawn: {counted(left, 'layer')} whose noise scale is infinite or undefined"
+        )
     return notes

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import altair as alt
 
 from normscope.errors import InputError
-from normscope.report.style import PALETTE, inline, log_axis, positive
+from normscope.report.style import PALETTE, inline, log_axis, positive, whole_axis
 
 if TYPE_CHECKING:
     from normscope.results.order_parameters import OrderProfile
@@ -71,19 +71,14 @@ def _panel(rows: list[dict[str, Any]], quantity: str) -> Any:
     y: dict[str, Any] = {"title": PANELS[quantity], **axis}
     scale = alt.Scale(domain=list(KINDS.values()), range=list(PALETTE[:2]))
     legend = alt.Legend(orient="bottom", title=None)
-    x = alt.Axis(tickMinStep=1, format="d", grid=False)
+    numbers = [row["layer"] for row in rows]
+    x = alt.X("layer:Q", title="layer", **whole_axis(min(numbers), max(numbers)))
     size = 45 if len(rows) <= 2 * FEW else 18
 
     def base(column: str) -> Any:
         kept = [row for row in rows if row[column] is not None]
         return alt.Chart(inline(kept)).encode(
-            x=alt.X(
-                "layer:Q",
-                title="layer",
-                axis=x,
-                scale=alt.Scale(nice=False, zero=False, padding=12),
-            ),
-            color=alt.Color("kind:N", scale=scale, legend=legend),
+            x=x, color=alt.Color("kind:N", scale=scale, legend=legend)
         )
 
     bars = base("value").mark_rule(strokeWidth=1.4).encode(y=alt.Y("low:Q", **y), y2="high:Q")

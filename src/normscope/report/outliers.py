@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import altair as alt
 
 from normscope.errors import InputError
-from normscope.report.style import PALETTE, inline, log_axis, number_label, positive
+from normscope.report.style import PALETTE, inline, log_axis, number_label, positive, whole_axis
 
 if TYPE_CHECKING:
     from normscope.results import LeadingDirections
@@ -38,9 +38,7 @@ def outlier_chart(found: LeadingDirections, *, title: str | None = None) -> Any:
     if not rows or not positive(top):
         raise InputError("There is nothing to draw: the network's outputs have no mean gradient.")
     y = {"title": "of the mean gradient of one output", **_axis([r["value"] for r in rows], top)}
-    scale = alt.Scale(domain=[-0.5, len(found.outliers) - 0.5], nice=False)
-    axis = alt.Axis(tickMinStep=1, format="d", grid=False)
-    x = alt.X("output:Q", title="output", axis=axis, scale=scale)
+    x = alt.X("output:Q", title="output", **whole_axis(0, len(found.outliers) - 1))
     dots = alt.Chart(inline(rows)).mark_point(filled=True, size=70, opacity=1)
     line = alt.Chart(inline([{"top": top, "name": "λ_max"}])).mark_rule(
         strokeDash=[6, 4], strokeWidth=2

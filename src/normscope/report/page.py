@@ -15,7 +15,7 @@ from normscope.report.html import Figure, figure, filled
 from normscope.report.rates import rates_chart
 from normscope.report.style import theme
 from normscope.report.tables import table
-from normscope.report.wording import HEADLINE, cell, column, number, wording
+from normscope.report.wording import cell, column, meaning, number, wording
 from normscope.results.finding import SEVERITIES
 from normscope.results.key_numbers import key_numbers
 
@@ -94,7 +94,7 @@ def _page(examination: Examination, stills: str) -> str:
         partial=examination.partial,
         numbers=[
             {"name": n.quantity, "value": number(n.value), "low": n.low, "high": n.high}
-            | {"meaning": HEADLINE.get(n.quantity, ""), "target": _target(places.get(n.source))}
+            | {"meaning": meaning(n.quantity), "target": _target(places.get(n.source))}
             for n in examination.numbers
         ],
         counts=_counts(examination),
@@ -103,7 +103,7 @@ def _page(examination: Examination, stills: str) -> str:
         fine=[f for f in findings if f["severity"] == "ok"],
         sections=sections,
         steps=[{"title": wording(s.name).title, "step": s} for s in examination.plan.steps],
-        config=[(column(k), cell(v)) for k, v in examination.config.items() if v is not None],
+        config=[(column(k), cell(v)) for k, v in examination.config.items() if cell(v)],
         notes=examination.notes,
     )
 

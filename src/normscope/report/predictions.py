@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import altair as alt
 
 from normscope.errors import InputError
-from normscope.report.labels import network_labels, setting
+from normscope.report.labels import network_labels, setting, sizes
 from normscope.report.style import NEUTRAL, PALETTE, inline, log_axis, number_label, positive
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def comparison_chart(
 def layer_chart(prediction: Prediction, *, title: str | None = None) -> Any:
     """Each layer's share of lambda_max as bars."""
     total = float(prediction.per_layer.sum())
-    sizes = zip(prediction.spec.widths[:-1], prediction.spec.widths[1:], strict=True)
+    steps = pairwise(sizes(prediction.spec))
     rows = [
         {
             "layer": number,
@@ -60,7 +61,7 @@ def layer_chart(prediction: Prediction, *, title: str | None = None) -> Any:
             "text": _percent(float(value) / total) if total else "",
         }
         for number, (value, (before, after)) in enumerate(
-            zip(prediction.per_layer, sizes, strict=True), start=1
+            zip(prediction.per_layer, steps, strict=True), start=1
         )
     ]
     last = prediction.spec.last_norm

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from normscope.errors import InputError
-from normscope.report.style import NEUTRAL, PALETTE, inline, log_axis
+from normscope.report.style import NEUTRAL, PALETTE, inline, log_axis, whole_axis
 
 if TYPE_CHECKING:
     from normscope.results.randmat import DepthConditioning, ProductSpectrum
@@ -159,9 +159,7 @@ def _depth_notes(result: DepthConditioning) -> list[str]:
 
 
 def _depth_axis(result: DepthConditioning) -> Any:
-    scale = alt.Scale(domain=[0.5, len(result.depths) + 0.5], nice=False)
-    axis = alt.Axis(tickMinStep=1, format="d", grid=False)
-    return alt.X("depth:Q", title="factors in the product", scale=scale, axis=axis)
+    return alt.X("depth:Q", title="factors in the product", **whole_axis(1, len(result.depths)))
 
 
 def _histogram(spectrum: ProductSpectrum, bins: int) -> Rows:

@@ -19,11 +19,15 @@ __all__ = ["gap_chart"]
 WIDTH, HEIGHT, COLUMNS = 230, 200, 3
 BAND = 2.0  # standard errors on either side
 ALL = "all layers together"
+MEASURED = "measured"
 LINES = {
     "predicted": ("predicted", PALETTE[0], [1, 0]),
     "formula": ("R_f + R_q to order 1/M", PALETTE[2], [6, 3]),
     "paper": ("the paper's diagonal form", NEUTRAL, [2, 3]),
 }
+COLOURS = {label: colour for label, colour, _ in LINES.values()} | {MEASURED: PALETTE[1]}
+# one batch size makes no line, and points of one height must not hide one another
+SHAPES = dict(zip(COLOURS, ("diamond", "square", "triangle-up", "circle"), strict=True))
 
 
 def gap_chart(
@@ -76,42 +80,51 @@ def _together_rows(result: Any) -> list[dict[str, Any]]:
 
 def _measured(gap: float, error: float) -> dict[str, Any]:
     spread = BAND * float(error)
-    return {"kind": "measured", "gap": float(gap), "low": gap - spread, "high": gap + spread}
+    return {"kind": MEASURED, "gap": float(gap), "low": gap - spread, "high": gap + spread}
 
 
 def _panel(rows: list[dict[str, Any]], name: str) -> Any:
-    points = [row for row in rows if row["kind"] == "measured"]
-    lines = [row for row in rows if row["kind"] != "measured"]
+    measured = [row for row in rows if row["kind"] == MEASURED]
+    lines = [row for row in rows if row["kind"] != MEASURED]
     positive = all(row["gap"] > 0 for row in rows)
     y = {"title": "loss gap", **_gap_axis(rows, positive=positive)}
     x = alt.X("batch_size:Q", title="batch size M", **_size_axis(rows))
-    labels = [label for label, _, _ in LINES.values()]
-    colour = alt.Color(
-        "kind:N",
-        title=None,
-        scale=alt.Scale(
-            domain=[*labels, "measured"],
-            range=[*(colour for _, colour, _ in LINES.values()), PALETTE[1]],
-        ),
-        legend=alt.Legend(orient="bottom", columns=2),
-    )
+    colour, shape = _legend(alt.Color, COLOURS), _legend(alt.Shape, SHAPES)
+    dashes = {label: dash for label, _, dash in LINES.values()}
     dash = alt.StrokeDash(
         "kind:N",
         legend=None,
-        scale=alt.Scale(domain=labels, range=[dash for _, _, dash in LINES.values()]),
+        scale=alt.Scale(domain=list(dashes), range=list(dashes.values())),
     )
-    tips = [alt.Tooltip("kind:N"), alt.Tooltip("batch_size:Q"), alt.Tooltip("gap:Q", format=".4g")]
+    tips = [
+        alt.Tooltip("layer:N"),
+        alt.Tooltip("kind:N"),
+        alt.Tooltip("batch_size:Q"),
+        alt.Tooltip("gap:Q", format=".4g"),
+    ]
+    dots = {"filled": True, "size": 60, "opacity": 1}
     drawn = []
     if lines:
-        base = alt.Chart(inline(lines)).encode(x=x, color=colour, tooltip=tips)
-        drawn.append(base.mark_line(strokeWidth=2).encode(y=alt.Y("gap:Q", **y), strokeDash=dash))
-    if positive:  # an error bar down to zero ends where a log axis still reaches
-        least = min(row["gap"] for row in rows)
-        points = [row | {"low": max(row["low"], least / 10)} for row in points]
-    base = alt.Chart(inline(points)).encode(x=x, color=colour, tooltip=tips)
+        base = alt.Chart(inline(lines)).encode(
+            x=x, y=alt.Y("gap:Q", **y), color=colour, tooltip=tips
+        )
+        drawn.append(base.mark_line(strokeWidth=2).encode(strokeDash=dash))
+        drawn.append(base.mark_point(**dots).encode(shape=shape))
+    if positive:  # an error bar down to zero ends where the log axis does
+        end = y["scale"].domain[0]
+        measured = [row | {"low": max(row["low"], end)} for row in measured]
+    base = alt.Chart(inline(measured)).encode(x=x, color=colour, tooltip=tips)
     drawn.append(base.mark_rule(strokeWidth=1.6).encode(y=alt.Y("low:Q", **y), y2="high:Q"))
-    drawn.append(base.mark_point(filled=True, size=60, opacity=1).encode(y=alt.Y("gap:Q", **y)))
-    return alt.layer(*drawn).properties(width=WIDTH, height=HEIGHT, title=name)
+    drawn.append(base.mark_point(**dots).encode(y=alt.Y("gap:Q", **y), shape=shape))
+    return alt.layer(*drawn).properties(
+        width=WIDTH, height=HEIGHT, title=alt.Title(name, limit=WIDTH)
+    )
+
+
+def _legend(channel: Any, values: dict[str, Any]) -> Any:
+    scale = alt.Scale(domain=list(values), range=list(values.values()))
+    legend = alt.Legend(orient="bottom", columns=2)
+    return channel("kind:N", title=None, scale=scale, legend=legend)
 
 
 def _size_axis(rows: list[dict[str, Any]]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import altair as alt
 import numpy as np
 
 from normscope.errors import InputError
-from normscope.report.style import PALETTE, inline, log_axis, number_label, positive
+from normscope.report.style import PALETTE, inline, log_axis, number_label, positive, whole_axis
 
 if TYPE_CHECKING:
     from normscope.results import GramSpectrum, SpectralDensity, Spectrum
@@ -31,8 +31,7 @@ def spectrum_chart(spectrum: Spectrum, *, title: str | None = None) -> Any:
         )
     ]
     y = {"title": "eigenvalue λ", **_value_axis(rows)}
-    axis = alt.Axis(tickMinStep=1, format="d", grid=False)
-    x = alt.X("rank:Q", title="rank", axis=axis, scale=_ranks(rows))
+    x = alt.X("rank:Q", title="rank", **whole_axis(1, len(rows)))
     base = alt.Chart(inline(rows)).encode(x=x, tooltip=_value_tooltips())
     bars = base.mark_rule(strokeWidth=1.6).encode(y=alt.Y("low:Q", **y), y2="high:Q")
     dots = base.mark_point(filled=spectrum.converged, size=70, opacity=1, color=PALETTE[0])
@@ -133,10 +132,6 @@ def _symlog_ticks(density: SpectralDensity) -> list[float]:
     steps = (1, 5) if len(powers) < 4 else (1,)
     ticks = [step * 10.0**k for k in powers for step in steps]
     return sorted(t for t in (0.0, *ticks, *(-t for t in ticks)) if low <= t <= high)
-
-
-def _ranks(rows: list[dict[str, Any]]) -> Any:
-    return alt.Scale(domain=[0.5, len(rows) + 0.5], nice=False)
 
 
 def _spectrum_notes(spectrum: Spectrum) -> list[str]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import altair as alt
 
 from normscope.report.style import PALETTE, inline, log_axis, number_label, positive
+from normscope.report.wording import counted
 
 if TYPE_CHECKING:
     from normscope.results.stability import LRRange, StabilityBound, StabilityLimit
@@ -158,5 +159,6 @@ def _notes(limit: StabilityLimit) -> list[str]:
     seeds = len({trial.seed for trial in limit.trials})
     bounds = (limit.diverges, limit.does_not_learn)
     shown = "; ".join(f"{NAMES[b.criterion]} {_shown(b)}" for b in bounds)
-    notes = [f"{shown}; {len(limit.trials)} trainings, {seeds} seeds; dashed: start and chance"]
+    made = f"{counted(len(limit.trials), 'training')}, {counted(seeds, 'seed')}"
+    notes = [f"{shown}; {made}; dashed: start and chance"]
     return notes + [f"{NAMES[b.criterion]}: {b.reason}" for b in bounds if b.reason]

@@ -8,12 +8,23 @@ from typing import Any
 
 import altair as alt
 
-__all__ = ["NEUTRAL", "PALETTE", "inline", "log_axis", "number_label", "positive", "theme"]
+__all__ = [
+    "NEUTRAL",
+    "PALETTE",
+    "inline",
+    "log_axis",
+    "number_label",
+    "positive",
+    "theme",
+    "whole_axis",
+]
 
 # Okabe and Ito's colours, those that stand out on white and on near-black alike
 PALETTE = ("#0f83c9", "#d55e00", "#00a277", "#c46aa0", "#b8860b", "#5aa9e0")
 NEUTRAL = "#8a8f98"  # for what is no theory's own
-FONT = "system-ui, 'Liberation Sans', Arial, sans-serif"
+# fonts of one width: a still picture is laid out by the first and shown in what a reader has
+FONT = "'Liberation Sans', Arial, Helvetica, sans-serif"
+MOST_TICKS = 12  # whole numbers on an axis
 INK = {False: ("#1f2328", "#57606a", "#d8dee4"), True: ("#e6e9ed", "#a8b0ba", "#3a414b")}
 
 
@@ -28,7 +39,9 @@ def theme(*, dark: bool = False) -> dict[str, Any]:
         "axis": text
         | {"titleFontWeight": "normal", "titlePadding": 8, "gridColor": line, "gridOpacity": 0.7}
         | {"domainColor": soft, "tickColor": soft},
-        "legend": text | {"titleFontWeight": "normal", "symbolSize": 110, "labelLimit": 320},
+        "legend": text
+        | {"titleFontWeight": "normal", "symbolSize": 110, "labelLimit": 320}
+        | {"symbolOpacity": 1},
         "header": text,
         "title": {"color": ink, "fontSize": 15, "fontWeight": 600, "anchor": "start", "offset": 12}
         | {"subtitleColor": soft, "subtitleFontSize": 12, "subtitlePadding": 5},
@@ -60,6 +73,18 @@ def _ticks(low: float, high: float) -> list[float]:
     stride = max(1, math.ceil(decades / 12))
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1, stride)
     return [t for t in (s * 10.0**k for k in powers for s in steps) if low <= t <= high]
+
+
+def whole_axis(first: int, last: int, *, reverse: bool = False) -> dict[str, Any]:
+    """Scale and axis of an encoding by whole numbers, with half a step of room at either end.
+
+    The ticks are given: Vega puts some at halves, which ``tickMinStep`` does not prevent.
+    """
+    strides = (step * 10**power for power in range(18) for step in (1, 2, 5))
+    stride = next(stride for stride in strides if (last - first) // stride < MOST_TICKS)
+    ticks = [number for number in range(first, last + 1) if number % stride == 0]
+    scale = alt.Scale(domain=[first - 0.5, last + 0.5], nice=False, reverse=reverse)
+    return {"scale": scale, "axis": alt.Axis(values=ticks, format="d", grid=False)}
 
 
 def number_label() -> str:

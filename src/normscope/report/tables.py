@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 __all__ = ["Table", "table"]
 
 ROWS = 120  # of a table in a page; the data has them all
-LONG = 50  # characters of a sentence
+LONG = 50  # characters above which words are a sentence
+UNKNOWN = {"updates": -1}  # what stands for a number that is not known
 SHORT = range(2, 7)  # rows of a table that needs no folding; one row says what the numbers say
 
 
@@ -21,14 +22,16 @@ class Table(NamedTuple):
     """A table as a page shows it.
 
     Attributes:
-        columns: (heading, kind): ``"num"`` holds numbers, ``"long"`` sentences.
+        columns: (heading, kind): ``"num"`` holds numbers.
         rows: cells as text.
+        sentences: (heading, text) to stand below each row; in a column they would make it high.
         total: rows that there are; more than are shown if it was cut.
         short: whether it may stand unfolded.
     """
 
     columns: list[tuple[str, str]]
     rows: list[list[str]]
+    sentences: list[list[tuple[str, str]]]
     total: int
     short: bool
 
@@ -36,17 +39,28 @@ class Table(NamedTuple):
 def table(frame: pd.DataFrame) -> Table | None:
     """The table of a frame; None if it has no rows."""
     frame = frame.reset_index() if frame.index.name else frame
-    records = frame.to_dict("list")
-    names = [name for name, values in records.items() if not _idle(str(name), values)]
-    if not len(frame) or not names:
+    records = {str(name): _known(str(name), v) for name, v in frame.to_dict("list").items()}
+    shown = {name: v[:ROWS] for name, v in records.items() if not _idle(name, v)}
+    if not len(frame) or not shown:
         return None
-    shown = [records[name][:ROWS] for name in names]
+    first, *others = shown  # the first says what the row is about, and stays
+    wordy = [name for name in others if _wordy(shown[name])]
+    brief = [name for name in shown if name not in wordy]
+    places = range(len(shown[first]))
     return Table(
-        [(column(str(name)), _kind(values)) for name, values in zip(names, shown, strict=True)],
-        [[cell(value) for value in row] for row in zip(*shown, strict=True)],
+        [(column(name), "num" if _numeric(shown[name]) else "") for name in brief],
+        [[cell(shown[name][i]) for name in brief] for i in places],
+        [
+            [(column(n), cell(shown[n][i])) for n in wordy if not _empty(shown[n][i])]
+            for i in places
+        ],
         len(frame),
         len(frame) in SHORT,
     )
+
+
+def _known(name: str, values: list[Any]) -> list[Any]:
+    return [math.nan if value == UNKNOWN.get(name) else value for value in values]
 
 
 def _idle(name: str, values: list[Any]) -> bool:
@@ -58,8 +72,11 @@ def _empty(value: Any) -> bool:
     return value is None or value == "" or (isinstance(value, float) and math.isnan(value))
 
 
-def _kind(values: list[Any]) -> str:
+def _numeric(values: list[Any]) -> bool:
     known = [value for value in values if not _empty(value)]
-    if all(isinstance(v, int | float) and not isinstance(v, bool) for v in known):
-        return "num"
-    return "long" if any(len(str(value)) > LONG for value in known) else ""
+    return all(isinstance(v, int | float) and not isinstance(v, bool) for v in known)
+
+
+def _wordy(values: list[Any]) -> bool:
+    """Whether some are sentences; a long name has no spaces."""
+    return any(len(text) > LONG and " " in text for text in map(cell, values))

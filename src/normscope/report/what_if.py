@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["what_if_chart"]
 
 WIDTH, ROW = 420, 46
+OPEN = 100  # times the largest rate found at which an open end is drawn at most
 KINDS = {
     "local threshold": PALETTE[0],
     "learns no more at": PALETTE[4],
@@ -68,7 +69,15 @@ def _ends(bound: StabilityBound | None) -> list[float]:
     return [] if bound is None else [end for end in (bound.low, bound.high) if positive(end)]
 
 
+def _clipped(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Open ends drawn not far beyond what was found, so that the rest keeps its room."""
+    found = [row["high"] for row in rows if row["end"] == "found"]
+    most = OPEN * max(found, default=math.inf)
+    return [row | {key: min(row[key], most) for key in ("low", "high", "lr")} for row in rows]
+
+
 def _intervals(rows: list[dict[str, Any]], names: list[str]) -> Any:
+    rows = _clipped(rows)
     ends = [row[key] for row in rows for key in ("low", "high")]
     x = {"title": "learning rate", **log_axis(ends)}
     base = alt.Chart(inline(rows)).encode(

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from markupsafe import Markup, escape
 
-__all__ = ["HEADLINE", "Wording", "cell", "column", "number", "prose", "wording"]
+__all__ = ["Wording", "cell", "column", "counted", "meaning", "number", "prose", "wording"]
 
 
 class Wording(NamedTuple):
@@ -61,7 +61,8 @@ SECTIONS = {
         "What makes it sharp",
         "Outliers",
         "Where the points come near the dashed line, the sharpest direction is one in which all "
-        "samples move together; normalizing the last layer removes it.",
+        "samples move together; normalizing the last layer may remove it, and what_if measures "
+        "whether it does.",
     ),
     "conditioning": Wording(
         "Conditioning of each layer",
@@ -152,6 +153,7 @@ COLUMNS = {
     "critical_lr": "critical learning rate",
     "lr": "learning rate",
     "max_seconds": "time limit",
+    "no_threshold": "no local threshold because",
     "updates": "updates",
 }
 
@@ -178,6 +180,11 @@ def wording(name: str) -> Wording:
     return SECTIONS.get(name, Wording(plain[:1].upper() + plain[1:], plain))
 
 
+def meaning(quantity: str) -> str:
+    """What a number at the top of a page means; a remark in brackets does not change it."""
+    return HEADLINE.get(re.sub(r" \([^()]*\)$", "", quantity), "")
+
+
 def column(name: str) -> str:
     """The heading of a column."""
     if name in COLUMNS:
@@ -187,6 +194,11 @@ def column(name: str) -> str:
         return f"κ_{kappa[1]}%" + (f" of {kappa[2]}" if kappa[2] else "")
     lead = re.fullmatch(r"lambda_max_(\w+)", name)
     return f"λ_max of {lead[1]}" if lead else name.replace("_", " ")
+
+
+def counted(count: int, noun: str) -> str:
+    """``1 seed``, ``2 seeds``."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def number(value: float) -> str:
@@ -215,7 +227,7 @@ def cell(value: Any) -> str:
         return number(value)
     if isinstance(value, dict | list | tuple):
         return json.dumps(value, default=str, ensure_ascii=False)
-    return "" if value is None else str(value)
+    return "" if value is None else str(value).replace("J^T J", "JᵀJ")
 
 
 def prose(text: object) -> Markup:

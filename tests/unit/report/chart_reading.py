@@ -11,7 +11,9 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 def views(spec: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Every unit of a chart, its encoding completed by those around it."""
-    parts = [part for key in ("hconcat", "layer") for part in spec.get(key, [])]
+    parts = [
+        part for key in ("hconcat", "vconcat", "concat", "layer") for part in spec.get(key, [])
+    ]
     if not parts:
         yield spec
     for part in parts:
@@ -39,6 +41,13 @@ def log_values(chart: Any) -> list[float]:
                 found += [row[field] for row in data for field in fields]
                 found += encoding["scale"]["domain"]
     return found
+
+
+def tick_labels(svg: str) -> list[list[str]]:
+    """What stands at the ticks of each axis."""
+    groups = ElementTree.fromstring(svg).iter(f"{SVG}g")
+    named = [group for group in groups if "role-axis-label" in group.get("class", "").split()]
+    return [[str(text.text) for text in group.iter(f"{SVG}text")] for group in named]
 
 
 def marks(svg: str, kind: str) -> list[str]:

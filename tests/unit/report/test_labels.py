@@ -1,5 +1,7 @@
 """Names in legends say what differs, and nothing else."""
 
+from dataclasses import replace
+
 import normscope as ns
 from normscope.report.labels import network_labels, network_name, setting
 
@@ -38,6 +40,10 @@ def test_what_differs_is_added():
 def test_names_of_networks():
     assert network_name(ns.mlp([784, 100, 100, 10])) == "mlp 784-100x2-10"
     assert network_name(ns.cnn((3, 9, 9), channels=[4, 8], outputs=5)) == "cnn 3-4-8-5"
+    image = replace(ns.mlp([64, 100, 10]), input_shape=(1, 8, 8))  # flattened by its first layer
+    assert network_name(image) == "mlp 64-100-10"
+    drawn = ns.predict(image).chart().to_dict()["datasets"]
+    assert [row["sizes"] for data in drawn.values() for row in data] == ["64 → 100", "100 → 10"]
     assert network_name(ns.residual_mlp([5, 5, 2])) == "residual mlp 5x2-2"
 
 

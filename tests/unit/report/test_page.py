@@ -14,8 +14,8 @@ from normscope.diagnose.steps import steps_of
 from normscope.errors import InputError, NormscopeError
 from normscope.report import page, page_fragment, save_page
 from normscope.report.page import LARGEST, within_limit
-from normscope.report.wording import HEADLINE, SECTIONS
-from normscope.results import Examination
+from normscope.report.wording import SECTIONS, meaning
+from normscope.results import Examination, PredictionSet
 
 VOID = {"meta", "br", "img", "input", "link"}
 
@@ -90,6 +90,13 @@ def test_names_of_the_model_change_nothing_but_text(elements):
         assert name in elements.text
 
 
+def test_a_name_does_not_turn_the_text_after_it():
+    turned = page(Examination.from_dict(renamed(hostile().to_dict(), {SCRIPT: "a\u202eb\u2066c"})))
+    assert not re.search("[\u202a-\u202e\u2066-\u2069]", turned)
+    assert not re.search(r"\\u202[a-e]|\\u206[6-9]", turned)  # in the data of the charts
+    assert "a\ufffdb\ufffdc" in Elements(turned).text
+
+
 def test_scripts_hold_the_names_as_data(text):
     scripts = re.findall(r"<script>(.*?)</script>", text, re.S)
     assert len(scripts) == text.count("<script") == 2
@@ -152,7 +159,7 @@ def test_sections_have_titles_for_humans(elements):
 def test_every_measurement_and_headline_has_words():
     named = {step.name for step in steps_of("full")} | set(normalized().measurements)
     assert named | {"advice"} <= set(SECTIONS)
-    assert {n.quantity for e in (hostile(), normalized()) for n in e.numbers} <= set(HEADLINE)
+    assert all(meaning(n.quantity) for e in (hostile(), normalized()) for n in e.numbers)
 
 
 def test_a_normalized_network_shows_all_charts():
@@ -209,6 +216,30 @@ def test_a_sentence_that_a_chart_cuts_is_whole_in_a_page():
     assert figure(spec, "a", "none").notes == tuple(notes)
     assert figure(spec, "a", "none", sentence=" ".join(notes)).notes == (" ".join(notes),)
     assert figure(spec, "a", "none", sentence="another").notes == tuple(notes)
+
+
+def test_settings_without_a_value_are_not_shown():
+    found = replace(hostile(), measurements={}, findings=())
+    silent = replace(found, config=hostile().config | {"no_threshold": "", "seed": 0})
+    settings = page(silent).partition('<dl class="settings">')[2].partition("</dl>")[0]
+    assert "<dt>seed</dt><dd>0</dd>" in settings
+    assert "threshold" not in settings
+    assert "<dd></dd>" not in settings
+    told = page(replace(found, config=found.config | {"no_threshold": "adam scales its steps"}))
+    assert "<dt>no local threshold because</dt><dd>adam scales its steps</dd>" in told
+
+
+def test_sentences_stand_below_their_rows_in_the_page():
+    first, *others = normalized()["prediction"]
+    flagged = PredictionSet((replace(first, flags=("lambda_max says <why> " * 9,)), *others))
+    found = replace(normalized(), measurements={"prediction": flagged}, findings=())
+    text = page(found)
+    said = re.findall(r'<tr class="said">(.*?)</tr>', text, re.S)
+    assert len(said) == 1
+    assert "<p>flags: λ<sub>max</sub> says &lt;why&gt; " in said[0]
+    width = int(re.search(r'colspan="(\d+)"', said[0])[1])
+    table = text[: text.index('<tr class="said">')].rpartition("<table>")[2]
+    assert table.count("<th ") == width
 
 
 def test_save_page(tmp_path):

@@ -23,8 +23,8 @@ def test_comparison_has_both_matrices():
     found = normalized()["comparison"]
     chart = found.chart()
     values = {(row["matrix"], row["kind"]): row["value"] for row in rows(chart)}
-    assert values["J^T J / T", "predicted"] == found.predicted
-    assert values["J^T J / T", "measured"] == found.measured
+    assert values["JᵀJ / T", "predicted"] == found.predicted
+    assert values["JᵀJ / T", "measured"] == found.measured
     assert values["of the loss", "predicted"] == pytest.approx(found.loss_scale * found.predicted)
     assert values["of the loss", "measured"] == found.loss_measured
     assert min(log_values(chart)) > 0
@@ -33,7 +33,7 @@ def test_comparison_has_both_matrices():
 
 def test_comparison_of_the_squared_loss_has_one_matrix():
     found = replace(normalized()["comparison"], loss_scale=1.0)
-    assert {row["matrix"] for row in rows(found.chart())} == {"J^T J / T"}
+    assert {row["matrix"] for row in rows(found.chart())} == {"JᵀJ / T"}
 
 
 @pytest.mark.parametrize("bad", [0.0, math.nan, math.inf, -1.0])

@@ -1,11 +1,15 @@
 """The chart of batch norm's regularization."""
 
+import re
+from dataclasses import fields, replace
+
 import numpy as np
 import pytest
-from chart_reading import marks, rows
+from chart_reading import marks, rows, views
 
 from normscope import report
 from normscope.errors import InputError
+from normscope.report.converter import svg
 from normscope.results import BatchNormRegularization, LayerRegularization
 
 SIZES = np.array([16, 64])
@@ -43,7 +47,7 @@ def test_a_panel_per_layer_and_one_for_all(tmp_path):
     report.save(drawn, tmp_path / "gaps.svg")
     svg = (tmp_path / "gaps.svg").read_text()
     assert len(marks(svg, "line")) == 6  # three predictions in each of two panels
-    assert len(marks(svg, "symbol")) == 6
+    assert len(marks(svg, "symbol")) == 2 * (4 + 4 + 1)  # at each size: two layers, and all
 
 
 def test_negative_gaps_are_drawn_on_a_linear_axis(tmp_path):
@@ -51,7 +55,48 @@ def test_negative_gaps_are_drawn_on_a_linear_axis(tmp_path):
     report.save(drawn, tmp_path / "gaps.svg")
     svg = (tmp_path / "gaps.svg").read_text()
     assert "mine" in svg
-    assert len(marks(svg, "symbol")) == 2
+    assert len(marks(svg, "symbol")) == 2 * 4
+
+
+def at_one_size(found):
+    """As an examination measures it."""
+
+    def first(value):
+        return value[:1] if isinstance(value, np.ndarray) and value.shape[:1] == (2,) else value
+
+    def cut(record):
+        named = {f.name: getattr(record, f.name) for f in fields(record)}
+        return replace(record, **{name: first(value) for name, value in named.items()})
+
+    return replace(cut(found), layers=tuple(cut(layer) for layer in found.layers))
+
+
+def test_one_batch_size_shows_every_series():
+    found = at_one_size(result(layer("a")))
+    chart = found.chart()
+    kinds = {row["kind"] for row in rows(chart)}
+    assert len(kinds) == 4
+    picture = svg(chart.to_dict()).decode()
+    drawn = re.findall(r'kind: ([^;]+);[^"]*"[^>]* aria-roledescription="point"', picture)
+    assert sorted(drawn) == sorted(kinds)  # a line of one point draws nothing
+    assert len(set(marks(picture, "symbol"))) == 4
+
+
+def test_an_error_bar_below_zero_ends_with_the_log_axis():
+    wide = replace(layer("a"), measured_error=np.array([0.5, 0.5]))
+    chart = result(wide).chart()
+    low = min(row["low"] for row in rows(chart) if "low" in row)
+    ends = [v["encoding"]["y"]["scale"]["domain"] for v in views(chart.to_dict())]
+    assert {tuple(end) for end in ends} == {tuple(ends[0])}
+    assert low == ends[0][0]
+
+
+def test_a_long_name_does_not_stretch_the_chart():
+    widths = []
+    for name in ("a", "a" * 190):
+        picture = svg(result(layer(name)).chart().to_dict()).decode()
+        widths.append(float(re.search(r'width="([\d.]+)"', picture)[1]))
+    assert widths[1] == pytest.approx(widths[0], abs=20)
 
 
 def test_some_layers():
@@ -75,8 +120,6 @@ def test_what_is_said():
 
 
 def test_kinks_are_said():
-    from dataclasses import replace
-
     kinked = layer("a")
     kinked = replace(kinked, wide_second_order=1.5 * kinked.second_order)
     assert "a: the Hessian sees a curvature of 0.05, the noise one of 0.075" in " ".join(

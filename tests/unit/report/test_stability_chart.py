@@ -55,6 +55,16 @@ def test_every_trial_has_a_mark(low, high, tmp_path):
     assert "a reason" in " ".join(chart.to_dict()["title"]["subtitle"])
 
 
+def test_trainings_and_seeds_are_counted():
+    note = limit().chart().to_dict()["title"]["subtitle"][0]
+    assert "4 trainings, 1 seed;" in note
+    found = limit()
+    two = dataclasses.replace(
+        found, trials=(dataclasses.replace(found.trials[0], seed=7), trial(1))
+    )
+    assert "2 trainings, 2 seeds;" in two.chart().to_dict()["title"]["subtitle"][0]
+
+
 def test_losses_below_zero_get_a_linear_axis(tmp_path):
     found = limit()
     trials = (*found.trials, trial(0.2, final=-1.0))

@@ -19,6 +19,9 @@ def contrast(one: str, other: str) -> float:
     return (high + 0.05) / (low + 0.05)
 
 
+GROUNDS = ("#ffffff", str(theme(dark=True)["background"]))
+
+
 @pytest.mark.parametrize("dark", [False, True])
 def test_lines_and_text_stand_out_on_both_grounds(dark):
     config = theme(dark=dark)
@@ -34,16 +37,17 @@ PROTAN = np.array([[0.11238, 0.88762, 0.0], [0.11238, 0.88762, 0.0], [0.00401, -
 DEUTAN = np.array([[0.29275, 0.70725, 0.0], [0.29275, 0.70725, 0.0], [-0.02234, 0.02234, 1.0]])
 
 
+def seen(colour: str, matrix):
+    parts = np.array([int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)])
+    return np.clip(matrix @ parts**2.2, 0, 1) ** (1 / 2.2)
+
+
 @pytest.mark.parametrize("matrix", [np.eye(3), PROTAN, DEUTAN])
 def test_theories_differ_for_colour_blind_readers(matrix):
-    def seen(colour: str):
-        parts = np.array([int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)])
-        return np.clip(matrix @ parts**2.2, 0, 1) ** (1 / 2.2)
-
     colours = (*PALETTE[:3], NEUTRAL)
     for i, one in enumerate(colours):
         for other in colours[:i]:
-            assert np.abs(seen(one) - seen(other)).max() > 0.1, (one, other)
+            assert np.abs(seen(one, matrix) - seen(other, matrix)).max() > 0.1, (one, other)
 
 
 @pytest.mark.parametrize("values", [[1.0], [3.0, 3.3], [2.0, 15.0], [1e-3, 1e3], [1e-9, 1e12],

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from normscope.report.tables import ROWS, table
-from normscope.report.wording import cell, column, number, prose, wording
+from normscope.report.wording import cell, column, counted, meaning, number, prose, wording
 
 
 @pytest.mark.parametrize(
@@ -35,6 +35,15 @@ def test_cells():
     values = (True, np.bool_(False), None, "a<b", np.float64(0.25), np.int64(7))
     assert [cell(value) for value in values] == ["yes", "no", "", "a<b", "0.25", "7"]
     assert cell({"a": (1, "ß")}) == '{"a": [1, "ß"]}'
+    assert cell("J^T J / T") == "JᵀJ / T"
+
+
+def test_a_remark_does_not_change_a_meaning():
+    assert meaning("lambda_max of the loss (Gauss-Newton, first batch)") == meaning(
+        "lambda_max of the loss"
+    )
+    assert meaning("lambda_max of the loss").startswith("curvature")
+    assert meaning("something (else)") == ""
 
 
 @pytest.mark.parametrize(
@@ -88,8 +97,29 @@ def test_a_status_that_differs_stays():
     assert shown.short
 
 
-def test_sentences_get_room():
-    assert table(pd.DataFrame({"reason": ["why " * 20, ""]})).columns == [("reason", "long")]
+def test_sentences_stand_below_their_rows():
+    name = "a" * 80  # long, and no sentence
+    frame = pd.DataFrame({"layer": [name, "b"], "value": [1, 2], "reason": ["why " * 20, ""]})
+    shown = table(frame)
+    assert shown.columns == [("layer", ""), ("value", "num")]
+    assert shown.rows == [[name, "1"], ["b", "2"]]
+    assert shown.sentences == [[("reason", "why " * 20)], []]
+
+
+def test_what_the_rows_are_about_stays_a_column():
+    shown = table(pd.DataFrame({"matrix": ["a matrix " * 10], "value": [1.0], "why": ["so " * 30]}))
+    assert [heading for heading, _ in shown.columns] == ["matrix", "value"]
+
+
+def test_updates_that_are_not_known_are_not_shown():
+    unknown = pd.DataFrame({"name": ["a", "b"], "updates": [-1, -1]})
+    assert [heading for heading, _ in table(unknown).columns] == ["name"]
+    mixed = pd.DataFrame({"name": ["a", "b"], "updates": [-1, 5]})
+    assert table(mixed).rows == [["a", "–"], ["b", "5"]]
+
+
+def test_counted():
+    assert [counted(n, "seed") for n in (0, 1, 2)] == ["0 seeds", "1 seed", "2 seeds"]
 
 
 def test_an_index_with_a_name_is_a_column():

@@ -24,6 +24,9 @@
     return {title: {...parts, text: wrapped(parts.text, room), ...subtitle}};
   };
 
+  // Panels that no longer stand beside the one whose labels they shared.
+  const lettered = panels => JSON.parse(JSON.stringify(panels), (key, value) => ["labels", "ticks"].includes(key) ? true : value);
+
   // The chart for a place of so many pixels: fewer panels in a row, then narrower ones; `besides`
   // is what a panel takes for axes and legends.
   const fitted = (spec, room, besides) => {
@@ -39,7 +42,8 @@
     const most = hconcat ? panels.length : spec.columns || panels.length;
     const columns = Math.max(1, Math.min(most, Math.floor((room + GAP) / (widest + GAP))));
     const each = (room - GAP * (columns - 1)) / columns;
-    return {...rest, columns, concat: panels.map(panel => fitted(panel, each, besides))};
+    const shown = columns < most ? lettered(panels) : panels;
+    return {...rest, columns, concat: shown.map(panel => fitted(panel, each, besides))};
   };
 
   // On a narrow screen legends stand below, labels are short, and every panel has its own.
