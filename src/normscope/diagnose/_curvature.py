@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
+from normscope.diagnose._optimizers import Remade
 from normscope.diagnose.subject import Subject
 from normscope.errors import MeasurementError
 from normscope.measure import fisher, hessian
@@ -61,8 +62,11 @@ def descent(subject: Subject) -> Descent:
         if chosen == "sgd":
             return Descent(subject.momentum)
         return Descent(0.0, f"{chosen} scales its steps, so that no curvature bounds its rate")
+    if isinstance(chosen, Remade) and len(set(chosen.rates)) > 1:
+        return Descent(0.0, "the parameter groups of your optimizer have different learning rates")
     made = chosen([torch.nn.Parameter(torch.zeros(1))])
     group = made.param_groups[0]
-    if isinstance(made, torch.optim.SGD) and not group["nesterov"] and not group["dampening"]:
+    other = any(group.get(key) for key in ("nesterov", "dampening", "maximize"))
+    if isinstance(made, torch.optim.SGD) and not other:
         return Descent(float(group["momentum"]))
     return Descent(0.0, "your optimizer is not plain gradient descent with momentum")

@@ -90,7 +90,7 @@ def examine(
     results, how = done.results, descent(subject)
     config = {
         "loss": subject.task.loss.description,
-        "optimizer": subject.optimizer if isinstance(subject.optimizer, str) else "your own",
+        "optimizer": subject.optimizer_name,
         "lr": subject.lr,
         "momentum": how.momentum,
         "no_threshold": how.obstacle,

@@ -16,6 +16,7 @@ from torch.utils import _pytree as pytree
 
 from normscope.checks import checked_momentum, checked_positive
 from normscope.data import DataSet, load_data
+from normscope.diagnose._optimizers import chosen_optimizer
 from normscope.errors import InputError
 from normscope.measure._batches import float_leaves, owned_batch
 from normscope.measure._likelihoods import SquaredLoss
@@ -27,7 +28,6 @@ from normscope.measure._stream import as_stream, is_pair
 from normscope.measure._task import Task, as_task
 from normscope.measure.risk import Risk, check_model
 from normscope.seeds import checked_seed
-from normscope.train.optim import optimizers
 
 __all__ = ["BATCH_SIZE", "Subject", "as_subject"]
 
@@ -82,6 +82,12 @@ class Subject:
         with function.open(), torch.no_grad():
             outputs = function(function.values, function.prepared(risk.batches[0]))
         return sum(leaf.numel() for leaf in float_leaves(outputs)) // self.samples
+
+    @property
+    def optimizer_name(self) -> str:
+        """The optimizer in words."""
+        chosen = self.optimizer
+        return chosen if isinstance(chosen, str) else getattr(chosen, "__name__", "your own")
 
     @property
     def is_double(self) -> bool:
@@ -154,10 +160,9 @@ def as_subject(
     check_model(model)
     module = _placed(original_module(model), device)
     task = as_task(loss)
-    chosen = _chosen(optimizer, model)
+    inertia = None if momentum is None else checked_momentum(momentum)
+    chosen = chosen_optimizer(optimizer, model, inertia)
     notes = [*chosen.notes]
-    if momentum is not None and isinstance(chosen.optimizer, str) and chosen.optimizer != "sgd":
-        notes.append(f"momentum is an argument of sgd; {chosen.optimizer} has none.")
     kept = _kept(data, task, module, batches, seed)
     if is_pair(data) and len(kept) == 1 and (count := _samples(kept[0], task)) > BATCH_SIZE:
         notes.append(
@@ -171,7 +176,7 @@ def as_subject(
         batches=kept,
         optimizer=chosen.optimizer,
         lr=checked_positive(lr, "lr") if lr is not None else chosen.lr,
-        momentum=chosen.momentum if momentum is None else checked_momentum(momentum),
+        momentum=chosen.momentum,
         seed=checked_seed(seed),
         deadline=deadline,
         notes=tuple(notes),
@@ -213,48 +218,3 @@ def _kept(data: Any, task: Task, model: nn.Module, count: int, seed: int) -> lis
     with contextlib.closing(stream.batches(real[0].device)) as source:
         taken = list(itertools.islice(source, count))
     return [(b.inputs, b.targets) if task.has_outputs else b.inputs for b in taken]
-
-
-@dataclass(frozen=True)
-class _Chosen:
-    """An optimizer as trainings take it, and what its settings say."""
-
-    optimizer: Any = "sgd"  # name, or function of the parameters
-    lr: float | None = None
-    momentum: float = 0.0
-    notes: tuple[str, ...] = ()
-
-
-def _chosen(optimizer: Any, model: nn.Module) -> _Chosen:
-    if isinstance(optimizer, str):
-        optimizers[optimizer]  # an unknown name is refused here
-    if not isinstance(optimizer, torch.optim.Optimizer):
-        return _Chosen(optimizer or "sgd")
-    groups = optimizer.param_groups
-    own = {id(p) for p in model.parameters()}
-    if not any(id(p) in own for group in groups for p in group["params"]):
-        raise InputError(
-            f"The optimizer holds no parameter of this {type(model).__name__}: it was made for "
-            "another model. Make it from model.parameters(), or give its name and lr."
-        )
-    rates = [float(group["lr"]) for group in groups if "lr" in group]
-    lr = max(rates, default=None)
-    notes: tuple[str, ...] = ()
-    if len(set(rates)) > 1:
-        notes = (
-            f"The optimizer has groups with learning rates from {min(rates):.3g} to {lr:.3g}: the "
-            "largest one was judged, and trainings used one rate for all parameters.",
-        )
-    return _Chosen(_remade(optimizer), lr, float(groups[0].get("momentum", 0.0)), notes)
-
-
-def _remade(optimizer: torch.optim.Optimizer) -> Any:
-    """Its name where all but rate and momentum is as usual, else a function that makes it."""
-    kind: Any = type(optimizer)
-    settings = dict(optimizer.defaults)
-    plain = {torch.optim.SGD: "sgd", torch.optim.Adam: "adam", torch.optim.AdamW: "adamw"}
-    if kind in plain:
-        usual = kind([torch.zeros(1, requires_grad=True)], lr=settings["lr"]).defaults
-        if all(usual[key] == value for key, value in settings.items() if key != "momentum"):
-            return plain[kind]
-    return lambda parameters: kind(parameters, **settings)

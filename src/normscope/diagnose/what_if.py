@@ -112,7 +112,7 @@ def what_if(
         time.monotonic() - began,
         {
             "loss": subject.task.loss.description,
-            "optimizer": subject.optimizer if isinstance(subject.optimizer, str) else "your own",
+            "optimizer": subject.optimizer_name,
             "momentum": subject.momentum,
             "steps": steps if limits else None,
             "seeds": list(seeds),

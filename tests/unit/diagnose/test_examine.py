@@ -139,8 +139,10 @@ def test_groups_of_an_optimizer_with_several_rates():
     first, *rest = model.parameters()
     groups = [{"params": [first], "lr": 0.1}, {"params": rest, "lr": 10.0}]
     found = examine(model, batch(), optimizer=torch.optim.SGD(groups, lr=1.0))
-    assert found.config["lr"] == 10
+    assert found.config["lr"] == 0.1
     assert "groups with learning rates from 0.1 to 10" in found.notes[0]
+    assert "groups of your optimizer have different" in found.notes[1]  # so no threshold
+    assert "lr-above-threshold" not in {f.rule for f in found.findings}
 
 
 def test_an_optimizer_that_is_not_of_torch():

@@ -1,0 +1,126 @@
+"""An optimizer of the user's model, made again for copies of it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+
+from normscope.errors import InputError
+from normscope.train.optim import optimizers
+
+__all__ = ["Chosen", "Remade", "chosen_optimizer"]
+
+NAMES: dict[Any, str] = {
+    torch.optim.SGD: "sgd",
+    torch.optim.Adam: "adam",
+    torch.optim.AdamW: "adamw",
+}
+
+
+class Remade:
+    """Makes the same optimizer, group by group, for the parameters of a copy.
+
+    Args:
+        optimizer: of ``model``.
+        model: whose parameters it holds.
+        momentum: in place of its own, if given.
+    """
+
+    def __init__(
+        self, optimizer: torch.optim.Optimizer, model: nn.Module, momentum: float | None
+    ) -> None:
+        self.kind: Any = type(optimizer)
+        places = {id(p): i for i, p in enumerate(_trainable(model))}
+        taken = inspect.signature(self.kind).parameters  # defaults may hold more than it takes
+        self.groups: list[dict[str, Any]] = []
+        self.places: list[list[int]] = []
+        for group in optimizer.param_groups:
+            settings = {k: v for k, v in group.items() if k in taken and k != "params"}
+            if momentum is not None and "momentum" in settings:
+                settings["momentum"] = momentum
+            self.groups.append(settings)
+            self.places.append([places[id(p)] for p in group["params"] if id(p) in places])
+        self.count = len(places)
+        self.__qualname__ = self.__name__ = str(self)
+
+    def __call__(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+        """The optimizer; of a changed model, whose groups are not known, with the first's."""
+        found = list(parameters)
+        if len(found) != self.count:
+            made: torch.optim.Optimizer = self.kind(found, **self.groups[0])
+            return made
+        groups = [
+            {**settings, "params": [found[i] for i in places]}
+            for settings, places in zip(self.groups, self.places, strict=True)
+            if places
+        ]
+        return self.kind(groups, **self.groups[0])
+
+    @property
+    def rates(self) -> list[float]:
+        """Learning rates of the groups."""
+        return [float(group["lr"]) for group in self.groups if "lr" in group]
+
+    @property
+    def name(self) -> str | None:
+        """As which our own optimizers make the same, with a rate and a momentum; or None."""
+        name = NAMES.get(self.kind)
+        if name is None or len(self.groups) > 1 or len(self.places[0]) < self.count:
+            return None
+        settings = self.groups[0]
+        usual = optimizers[name]([nn.Parameter(torch.zeros(1))], 1.0, 0.0, 0.0).param_groups[0]
+        free = ("lr", "momentum")
+        same = all(usual[key] == value for key, value in settings.items() if key not in free)
+        return name if same else None
+
+    def __str__(self) -> str:
+        shown = ", ".join(f"{k}={v}" for k, v in self.groups[0].items() if v not in (None, False))
+        more = f", {len(self.groups)} groups" if len(self.groups) > 1 else ""
+        return f"{self.kind.__name__}({shown}{more})"
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """An optimizer as trainings take it, and what its settings say."""
+
+    optimizer: Any = "sgd"  # name, or function of the parameters
+    lr: float | None = None
+    momentum: float = 0.0
+    notes: tuple[str, ...] = field(default=())
+
+
+def chosen_optimizer(optimizer: Any, model: nn.Module, momentum: float | None) -> Chosen:
+    """What a name, a function, or an optimizer of the model means."""
+    own = 0.0 if momentum is None else momentum
+    if isinstance(optimizer, str):
+        optimizers[optimizer]  # an unknown name is refused here
+        if momentum and optimizer != "sgd":
+            note = f"momentum is an argument of sgd; {optimizer} has none."
+            return Chosen(optimizer, notes=(note,))
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        return Chosen(optimizer or "sgd", None, own)
+    held = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    if not any(id(p) in held for p in model.parameters()):
+        raise InputError(
+            f"The optimizer holds no parameter of this {type(model).__name__}: it was made for "
+            "another model. Make it from model.parameters(), or give its name and lr."
+        )
+    made = Remade(optimizer, model, momentum)
+    notes: tuple[str, ...] = ()
+    if len(set(made.rates)) > 1:
+        notes = (
+            f"The optimizer has groups with learning rates from {min(made.rates):.3g} to "
+            f"{max(made.rates):.3g}: what is said of a rate means the first group's, "
+            f"{made.rates[0]:.3g}, and the others in proportion.",
+        )
+    inertia = float(made.groups[0].get("momentum", 0.0))
+    return Chosen(made.name or made, next(iter(made.rates), None), inertia, notes)
+
+
+def _trainable(model: nn.Module) -> list[nn.Parameter]:
+    return [p for p in model.parameters() if p.requires_grad]

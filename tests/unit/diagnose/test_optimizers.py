@@ -1,0 +1,87 @@
+"""A user's optimizer, made again for copies."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+import normscope as ns
+from normscope.diagnose._optimizers import Remade, chosen_optimizer
+
+
+def net() -> nn.Module:
+    return nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
+
+
+def settings(optimizer: torch.optim.Optimizer) -> list[dict]:
+    return [{k: v for k, v in g.items() if k != "params"} for g in optimizer.param_groups]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda p: torch.optim.SGD(p, 0.1, momentum=0.9, weight_decay=0.1),
+        lambda p: torch.optim.SGD(p, 0.1, momentum=0.9, nesterov=True),
+        lambda p: torch.optim.AdamW(p, 1e-3, weight_decay=0.05),
+        lambda p: torch.optim.AdamW(p, 1e-3),
+        lambda p: torch.optim.Adam(p, 1e-3, betas=(0.8, 0.9)),
+        lambda p: torch.optim.RMSprop(p, 1e-3, alpha=0.5),
+        lambda p: torch.optim.Adagrad(p, 1e-2),
+        lambda p: torch.optim.NAdam(p, 1e-2),
+    ],
+)
+def test_all_settings_are_kept(make):
+    model, copy = net(), net()
+    given = make(model.parameters())
+    chosen = chosen_optimizer(given, model, None)
+    assert isinstance(chosen.optimizer, Remade)
+    made = chosen.optimizer(copy.parameters())
+    assert type(made) is type(given)
+    assert settings(made) == settings(given)
+    assert type(given).__name__ in str(chosen.optimizer)
+
+
+@pytest.mark.parametrize(
+    ("make", "name", "momentum"),
+    [(lambda p: torch.optim.SGD(p, 0.1, momentum=0.9), "sgd", 0.9),
+     (lambda p: torch.optim.Adam(p, 0.1), "adam", 0.0),
+     (lambda p: torch.optim.AdamW(p, 0.1, weight_decay=0.0), "adamw", 0.0)],
+)  # fmt: skip
+def test_what_is_as_usual_goes_by_its_name(make, name, momentum):
+    model = net()
+    chosen = chosen_optimizer(make(model.parameters()), model, None)
+    assert (chosen.optimizer, chosen.lr, chosen.momentum) == (name, 0.1, momentum)
+
+
+def test_groups_go_to_the_same_parameters_of_a_copy():
+    model, copy = net(), net()
+    weights = [p for p in model.parameters() if p.ndim > 1]
+    rest = [p for p in model.parameters() if p.ndim == 1]
+    groups = [{"params": weights, "weight_decay": 0.1}, {"params": rest, "lr": 0.5}]
+    given = torch.optim.SGD(groups, 0.1, momentum=0.9)
+    made = chosen_optimizer(given, model, None).optimizer(copy.parameters())
+    assert settings(made) == settings(given)
+    first, second = (group["params"] for group in made.param_groups)
+    assert {id(p) for p in first} == {id(p) for p in copy.parameters() if p.ndim > 1}
+    assert {id(p) for p in second} == {id(p) for p in copy.parameters() if p.ndim == 1}
+    smaller = list(copy.parameters())[:-1]  # of a changed network
+    other = chosen_optimizer(given, model, None).optimizer(smaller)
+    assert settings(other) == settings(given)[:1]
+
+
+def test_momentum_takes_the_place_of_the_optimizers_own():
+    model = net()
+    given = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9, weight_decay=1e-4)
+    chosen = chosen_optimizer(given, model, 0.0)
+    assert chosen.momentum == 0
+    assert chosen.optimizer(net().parameters()).param_groups[0]["momentum"] == 0
+
+
+def test_trainings_use_it_and_say_so():
+    model = ns.network("mlp:64-12-10")
+    given = torch.optim.AdamW(model.parameters(), 1e-3, weight_decay=0.05)
+    advice = ns.suggest_lr(model, "digits", optimizer=given, steps=5)
+    assert advice.ok
+    assert "AdamW(" in advice.config["optimizer"]
+    assert "weight_decay=0.05" in advice.config["optimizer"]
