@@ -3,24 +3,32 @@
 import numpy as np
 import pytest
 
+from extrapolation import limit, mean_and_error
 from golden.teacher_student import SIMULATED
 from normscope.theory import teacher_student as ts
 
-
-def close(simulated, theory, *, errors=5.0, remainder=0.0):
-    """Within s.e. over the seeds, plus a remainder of order 1/N where the theory has one."""
-    gap = np.abs(simulated.mean - np.asarray(theory))
-    room = errors * simulated.standard_error + remainder * np.asarray(theory)
-    assert np.all(gap <= room), (gap, room)
-
-
 ALPHA = [0.25, 0.5, 0.8, 1.25, 2.0, 3.0]
+LOADS = [0.5, 1.0, 2.5, 4.0]
+SEEDS = {40: 800, 80: 400, 160: 200, 320: 100}  # by the number of inputs N
+CONVEX_SEEDS = {40: 100, 80: 60, 160: 32, 320: 16}
+
+
+def simulations(arm, loads, seeds, **options):
+    """Students of each kind at each N; no two N share a teacher."""
+    return [
+        ts.simulated_errors([arm], loads, ts.Data(size, num_seeds=count, seed=size, **options))
+        for size, count in seeds.items()
+    ]
+
+
+def limit_of(rows, seeds):
+    """The limit of many inputs of errors (seeds, loads), one table for each N."""
+    return limit(list(seeds), *zip(*map(mean_and_error, rows), strict=True))
 
 
 @pytest.fixture(scope="module")
 def simulated():
-    arms = [ts.LinearSolutions(lam=[0.25], zeta=[1 / 64])]
-    return ts.simulated_errors(arms, ALPHA, ts.Data(300, num_seeds=12))
+    return simulations(ts.LinearSolutions(lam=[0.25], zeta=[1 / 64]), ALPHA, SEEDS)
 
 
 @pytest.fixture(scope="module")
@@ -37,31 +45,33 @@ def runs():
 
 @pytest.fixture(scope="module")
 def convex():
-    arms, loads = [ts.ConvexRelu()], [0.5, 1.0, 2.5, 4.0]
-    return ts.simulated_errors(arms, loads, ts.Data(300, num_seeds=8))[0]
+    made = simulations(ts.ConvexRelu(), LOADS, CONVEX_SEEDS)
+    return limit_of([curves[0].errors for curves in made], CONVEX_SEEDS)
 
 
 class TestLinear:
-    def test_least_squares(self, simulated):
-        close(simulated[0], ts.least_squares_error(ALPHA, noise_variance=0.25), remainder=0.02)
-
-    def test_ridge(self, simulated):
-        theory = ts.ridge_error(ALPHA, lam=0.25, noise_variance=0.25)
-        close(simulated[1], theory, remainder=0.01)
-
-    def test_weight_norm(self, simulated):
-        theory = ts.weight_norm_error(ALPHA, zeta=1 / 64, noise_variance=0.25)
-        close(simulated[2], theory, remainder=0.01)
+    @pytest.mark.parametrize(
+        ("arm", "theory"),
+        [
+            (0, ts.least_squares_error(ALPHA, noise_variance=0.25)),
+            (1, ts.ridge_error(ALPHA, lam=0.25, noise_variance=0.25)),
+            (2, ts.weight_norm_error(ALPHA, zeta=1 / 64, noise_variance=0.25)),
+        ],
+        ids=["least squares", "ridge", "weight norm"],
+    )
+    def test_errors(self, simulated, arm, theory):
+        found = limit_of([curves[arm].errors for curves in simulated], SEEDS)
+        found.check(np.asarray(theory), resolution=0.03)
 
     def test_the_papers_lam_is_refuted_where_alpha_is_not_one(self, simulated):
-        """lam = zeta instead of alpha zeta is several standard errors off at alpha = 3."""
+        """lam = zeta instead of alpha zeta is many standard errors off at alpha = 3."""
         paper = float(ts.ridge_error(3.0, lam=1 / 64, noise_variance=0.25))
         ours = float(ts.weight_norm_error(3.0, zeta=1 / 64, noise_variance=0.25))
-        paired = simulated[2].errors[:, -1] - simulated[0].errors[:, -1]  # against least squares
         least = float(ts.least_squares_error(3.0, noise_variance=0.25))
-        error = paired.std(ddof=1) / np.sqrt(len(paired))
-        assert paired.mean() == pytest.approx(ours - least, abs=5 * error + 1e-4)
-        assert abs(paired.mean() - (paper - least)) > 5 * error
+        paired = [(curves[2].errors - curves[0].errors)[:, -1] for curves in simulated]
+        found = limit_of(paired, SEEDS)
+        found.check(ours - least, resolution=0.05)
+        assert abs(found.value - (paper - least)) > 5 * found.error
 
 
 class TestBatchNorm:
@@ -81,20 +91,20 @@ class TestBatchNorm:
 
 class TestRelu:
     def test_convexified_theory(self, convex):
-        close(convex, ts.relu_error(convex.alpha, noise_variance=0.25), remainder=0.02)
+        convex.check(np.asarray(ts.relu_error(LOADS, noise_variance=0.25)))
 
     def test_published_theory_is_refuted(self, convex):
-        published = ts.published_relu_error(convex.alpha, noise_variance=0.25)
-        gap = np.abs(convex.mean - published.error)
-        assert np.all(gap[2:] > 5 * convex.standard_error[2:])
+        published = ts.published_relu_error(LOADS, noise_variance=0.25)
+        gap = np.abs(convex.value - published.error)
+        assert np.all(gap[2:] > 5 * convex.error[2:])
 
     def test_no_noise(self):
-        made = ts.simulated_errors(
-            [ts.ConvexRelu()], [0.5, 1.0], ts.Data(300, noise_variance=0.0, num_seeds=8)
-        )[0]
-        close(made, ts.relu_error(made.alpha), remainder=0.02)
-        bound = 1 - made.alpha / 4  # the published lower bound
-        assert made.mean[1] + 5 * made.standard_error[1] < bound[1]
+        loads = [0.5, 1.0]
+        made = simulations(ts.ConvexRelu(), loads, CONVEX_SEEDS, noise_variance=0.0)
+        found = limit_of([curves[0].errors for curves in made], CONVEX_SEEDS)
+        found.check(np.asarray(ts.relu_error(loads)))
+        bound = 1 - loads[1] / 4  # the published lower bound
+        assert found.value[1] + 4 * found.error[1] < bound
 
     def test_reference_value(self):
         entry = SIMULATED["convexified ReLU"]

@@ -3,23 +3,25 @@
 import numpy as np
 import pytest
 
+from extrapolation import limit, mean_and_error
 from golden.teacher_student import SIMULATED
 from normscope.theory import teacher_student as ts
 
 START = ts.Start(0.5, 0.1, 1.0)
 
 
-def check_path(path, *, num_inputs, num_runs, errors=5.0):
-    """Every order parameter within ``errors`` s.e. of its own run-to-run spread.
+RUNS = {25: 96, 50: 96, 100: 64, 200: 40, 400: 24}  # by the number of inputs
 
-    The spread is pooled over the path, since few runs estimate it badly at a single time; a
-    remainder of order 1/N belongs to the finite system.
-    """
-    made = ts.with_simulation(path, num_inputs=num_inputs, num_runs=num_runs, seed=5)
+
+def check_path(path):
+    """Every order parameter at every time, at the limit of infinitely many inputs."""
+    runs = {
+        size: ts.with_simulation(path, num_inputs=size, num_runs=count, seed=size).simulated
+        for size, count in RUNS.items()
+    }
     for name in ("gamma", "correlation", "length"):
-        spread = np.max(made.simulated.standard_error(name))
-        assert made.max_error[name] <= errors * spread + 5 / num_inputs, name
-    return made
+        rows = [mean_and_error(getattr(run, name)) for run in runs.values()]
+        limit(list(RUNS), *zip(*rows, strict=True)).check(path.mean(name), name)
 
 
 @pytest.mark.parametrize("student", ["relu", "linear"])
@@ -36,7 +38,7 @@ def check_path(path, *, num_inputs, num_runs, errors=5.0):
     ids=["bn", "wn", "sgd", "bn, L held"],
 )
 def test_ode_is_the_limit_of_online_sgd(path, student):
-    check_path(path(student), num_inputs=400, num_runs=8)
+    check_path(path(student))
 
 
 @pytest.mark.slow
