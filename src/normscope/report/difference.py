@@ -73,7 +73,7 @@ def _row(change: NumberChange) -> dict[str, Any]:
 
 
 def _symbols(quantity: str) -> str:
-    return quantity.replace("lambda_max", "λ_max").replace("kappa", "κ")
+    return quantity.replace("lambda_max", "λ_max").replace("kappa", "κ").replace("J^T J", "JᵀJ")
 
 
 def save_difference(found: ExaminationDifference, path: str | Path) -> Path:

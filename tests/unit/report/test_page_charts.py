@@ -10,6 +10,7 @@ from chart_reading import log_values, marks, rows
 from examinations import hostile, normalized
 from normscope.errors import InputError
 from normscope.report.converter import svg
+from normscope.report.difference import difference_page
 from normscope.report.rates import YOURS, rates_chart
 from normscope.results import compare_examinations
 from normscope.results.layout import NormUse
@@ -119,3 +120,15 @@ def test_ratios_have_a_row_for_every_number_that_moved():
     assert len(marks(drawn(chart), "symbol")) == len(shown)
     with pytest.raises(InputError, match="nothing to draw"):
         compare_examinations(hostile(), hostile()).chart()
+
+
+def test_a_comparison_writes_shares_and_symbols_as_a_page_does():
+    found = compare_examinations(normalized(), hostile())
+    shares = [n for n in found.numbers if n.quantity.startswith("share") and n.first == n.first]
+    assert shares
+    text = difference_page(found)
+    for number in shares:
+        assert f'<td class="num">{100 * number.first:.3g} %</td>' in text
+    names = [row["name"] for row in rows(found.chart()) if "name" in row]
+    assert any("JᵀJ" in name for name in names)
+    assert not any("^T" in name for name in names)

@@ -32,7 +32,8 @@ def layer(name, sign=1.0):
 def result(*layers):
     return BatchNormRegularization(
         layers=layers, batch_sizes=SIZES, together=np.array([0.3, 0.06]),
-        together_error=np.array([0.01, 0.002]), population_loss=0.5, samples=100, num_batches=10,
+        together_error=np.array([0.01, 0.002]), everywhere=np.array([0.3, 0.06]),
+        everywhere_error=np.array([0.01, 0.002]), population_loss=0.5, samples=100, num_batches=10,
         sampling="independent", loss="cross_entropy", seed=0,
     )  # fmt: skip
 
