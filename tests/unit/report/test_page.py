@@ -257,3 +257,11 @@ def test_fragment_is_escaped():
     Elements(text)
     assert "<script>" not in text
     assert "last &lt;b&gt;" in text
+
+
+def test_the_fragment_shows_what_needs_attention_only():
+    text = page_fragment(hostile())
+    fine = [f.title for f in hostile().findings if f.severity == "ok"]
+    assert fine
+    assert text.count("<tr>") == 1 + len(hostile().findings) - len(fine)
+    assert "<b>ok</b>" not in text
