@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import sys
 from typing import TYPE_CHECKING, Any
 
 from normscope.cli import options as opt
 from normscope.cli import output
 from normscope.cli.options import Option, command_parser
 from normscope.cli.parser import Parser
-from normscope.cli.subjects import NETWORK, RUNNING, TRAINED, check_given, subject_of
+from normscope.cli.subjects import NETWORK, RUNNING, TRAINED, check_given, subject_of, users_code
 from normscope.errors import InputError
 from normscope.registry import near_match
 
@@ -68,7 +66,7 @@ def run(given: dict[str, Any]) -> int | None:
     check_given(given)
     settings = opt.defaults(OPTIONS) | given
     files = _checked_files(given)
-    with contextlib.redirect_stdout(sys.stderr):  # what the user's own code prints
+    with users_code(settings["seed"]):
         found = _planned(settings) if settings["dry_run"] else _examined(settings)
     if given.get("json"):
         output.print_json(found.to_dict())

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +10,7 @@ from normscope.cli import output
 from normscope.cli.examine import PARTIAL
 from normscope.cli.options import Option, command_parser
 from normscope.cli.parser import Parser
-from normscope.cli.subjects import NETWORK, RUNNING, TRAINED, check_given, subject_of
+from normscope.cli.subjects import NETWORK, RUNNING, TRAINED, check_given, subject_of, users_code
 from normscope.errors import InputError
 from normscope.registry import Registry
 
@@ -81,7 +79,7 @@ def run(given: dict[str, Any]) -> int | None:
     search = MODES[settings["mode"]]
     _refuse_foreign(given, settings["mode"])
     deliver = output.delivery(given)
-    with contextlib.redirect_stdout(sys.stderr):  # what the user's own code prints
+    with users_code(settings["seed"]):
         found, complete = search(settings)
     deliver(found)
     return None if complete else PARTIAL

@@ -10,6 +10,7 @@ from normscope.cli import options as opt
 from normscope.cli import output, targets
 from normscope.cli.options import Option, command_parser
 from normscope.cli.parser import Parser
+from normscope.cli.subjects import check_given, users_code
 from normscope.errors import InputError
 
 if TYPE_CHECKING:
@@ -76,17 +77,29 @@ def parser() -> Parser:
 
 def run(given: dict[str, Any]) -> None:
     """Measure, print, draw."""
-    from normscope.measure import bn_regularization
-
-    for name, example in (("model", "resnet20"), ("data", "--data digits")):
-        if name not in given:
-            raise InputError(f"Which {name}? Give one, such as {example}, or a --config file.")
+    check_given(given)
     settings = opt.defaults(OPTIONS) | given
     save = output.chart_saver(given["chart"]) if "chart" in given else None
+    with users_code(settings["seed"]):
+        result = _measured(settings)
+    if given.get("json"):
+        output.print_json(result.to_dict())
+    else:
+        _print(result)
+    if "output" in given:
+        Path(given["output"]).write_text(result.to_json(indent=1), encoding="utf-8")
+        output.note(f"Wrote {given['output']}")
+    if save is not None:
+        save(result.chart())
+
+
+def _measured(settings: dict[str, Any]) -> BatchNormRegularization:
+    from normscope.measure import bn_regularization
+
     data = targets.data_target(settings["data"], data_dir=settings["data_dir"])
     model = _network(settings, data)
     with output.working("Measuring batch norm's regularization"):
-        result = bn_regularization(
+        return bn_regularization(
             model,
             data,
             settings["loss"],
@@ -98,15 +111,6 @@ def run(given: dict[str, Any]) -> None:
             curvature=settings["curvature"],
             seed=settings["seed"],
         )
-    if given.get("json"):
-        output.print_json(result.to_dict())
-    else:
-        _print(result)
-    if "output" in given:
-        Path(given["output"]).write_text(result.to_json(indent=1), encoding="utf-8")
-        output.note(f"Wrote {given['output']}")
-    if save is not None:
-        save(result.chart())
 
 
 def _network(settings: dict[str, Any], data: Any) -> Any:

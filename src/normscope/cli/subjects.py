@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
+from collections.abc import Iterator
 from typing import Any
 
 from normscope.cli import options as opt
 from normscope.cli import output, targets
 from normscope.cli.options import Option
 from normscope.errors import InputError
+from normscope.seeds import checked_seed
 
-__all__ = ["NETWORK", "RUNNING", "TRAINED", "check_given", "subject_of"]
+__all__ = ["NETWORK", "RUNNING", "TRAINED", "check_given", "subject_of", "users_code"]
 
 NETWORK = (
     Option("model", opt.text, "resnet20, mlp:64-32-10,norm=batch, or your own: module:factory, "
@@ -34,7 +38,7 @@ RUNNING = (
     Option("max_seconds", opt.number, "what does not fit is left out, and said to be", "SECONDS",
            group="run"),
     Option("device", opt.text, "where to measure, such as cuda", "DEVICE", group="run"),
-    Option("seed", opt.whole, "of everything random", "SEED", 0, "run"),
+    Option("seed", opt.whole, "of everything random, your own code included", "SEED", 0, "run"),
 )  # fmt: skip
 
 
@@ -43,6 +47,19 @@ def check_given(given: dict[str, Any]) -> None:
     for name, example in (("model", "resnet20"), ("data", "--data digits")):
         if name not in given:
             raise InputError(f"Which {name}? Give one, such as {example}, or a --config file.")
+
+
+@contextlib.contextmanager
+def users_code(seed: int) -> Iterator[None]:
+    """Where modules and factories of the user run: seeded, and what they print goes to stderr."""
+    import torch
+
+    from normscope.measure._session import random_state, reseed
+
+    cpu = torch.device("cpu")
+    with contextlib.redirect_stdout(sys.stderr), random_state(cpu):
+        reseed(checked_seed(seed), cpu)
+        yield
 
 
 def subject_of(settings: dict[str, Any]) -> dict[str, Any]:

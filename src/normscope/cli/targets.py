@@ -13,10 +13,12 @@ import importlib.util
 import inspect
 import re
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from normscope.errors import InputError
+from normscope.messages import failure, kind_of
 from normscope.registry import near_match
 
 __all__ = ["data_target", "function_target", "imported", "load_weights", "network_target"]
@@ -33,12 +35,14 @@ def network_target(word: str, *, seed: int = 0) -> Any:
 
     _refuse_bare_file(word)
     base = word.partition(":")[0].strip()
-    if base in ZOO or FAMILY.fullmatch(base) or ":" not in word:
+    if base in ZOO or FAMILY.fullmatch(base):
         return network(word, seed=seed)
+    if ":" not in word:
+        raise _unknown("network", word, ZOO, "make")
     made = imported(word)
     if isinstance(made, type) or not isinstance(made, nn.Module):
         raise InputError(
-            f"{word} gives a {_kind(made)}, not a torch module. Name a module, or a function "
+            f"{word} gives {kind_of(made)}, not a torch module. Name a module, or a function "
             "without arguments that makes one."
         )
     return made
@@ -50,8 +54,10 @@ def data_target(word: str, *, data_dir: str | None = None) -> Any:
 
     _refuse_bare_file(word)
     name, _, split = word.partition(":")
-    if name in data_sets or ":" not in word:
+    if name in data_sets:
         return load_data(name, split or "train", data_dir=data_dir)
+    if ":" not in word:
+        raise _unknown("data set", word, data_sets, "loader")
     return imported(word)
 
 
@@ -87,6 +93,13 @@ def load_weights(model: Any, path: str) -> None:
         ) from None
 
 
+def _unknown(what: str, word: str, known: Iterable[str], own: str) -> InputError:
+    return InputError(
+        f"Unknown {what} {word!r}. {near_match(word, list(known))} For your own give module:{own} "
+        f"or file.py:{own}, where {own}() makes it."
+    )
+
+
 def _refuse_bare_file(word: str) -> None:
     if word.endswith(".py"):
         raise InputError(f"What in {word}? Name a function of it that makes it: {word}:make.")
@@ -116,7 +129,7 @@ def _module(place: str) -> Any:
     except InputError:
         raise
     except (Exception, SystemExit) as error:
-        raise InputError(f"{place} cannot be imported: {_reason(error)}") from error
+        raise InputError(f"{place} cannot be imported: {failure(error)}") from error
 
 
 def _from_name(name: str) -> Any:
@@ -154,20 +167,4 @@ def _called(make: Any, word: str) -> Any:
     try:
         return make()
     except (Exception, SystemExit) as error:
-        raise InputError(f"{word} was called and failed: {_reason(error)}") from error
-
-
-def _reason(error: BaseException) -> str:
-    """The error in one line, with the user's own file and line where it arose."""
-    where = ""
-    trace = error.__traceback__
-    while trace is not None:
-        file = trace.tb_frame.f_code.co_filename
-        if "importlib" not in file and not file.startswith("<") and file != __file__:
-            where = f" ({Path(file).name}, line {trace.tb_lineno})"
-        trace = trace.tb_next
-    return f"{type(error).__name__}: {error}{where}"
-
-
-def _kind(value: Any) -> str:
-    return f"class {value.__name__}" if isinstance(value, type) else type(value).__name__
+        raise InputError(f"{word} was called and failed: {failure(error)}") from error

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
-import sys
 from typing import Any
 
 from normscope.cli import options as opt
@@ -12,7 +10,7 @@ from normscope.cli import output
 from normscope.cli.examine import PARTIAL
 from normscope.cli.options import Option, command_parser
 from normscope.cli.parser import Parser
-from normscope.cli.subjects import NETWORK, RUNNING, TRAINED, check_given, subject_of
+from normscope.cli.subjects import NETWORK, RUNNING, TRAINED, check_given, subject_of, users_code
 
 __all__ = ["OPTIONS", "parser", "run"]
 
@@ -75,7 +73,7 @@ def run(given: dict[str, Any]) -> int | None:
     check_given(given)
     settings = opt.defaults(OPTIONS) | given
     deliver = output.delivery(given)
-    with contextlib.redirect_stdout(sys.stderr):  # what the user's own code prints
+    with users_code(settings["seed"]):
         found = _tabled(settings)
     deliver(found)
     return PARTIAL if found.ended else None

@@ -72,11 +72,12 @@ class Plan(Record):
         """A table for a terminal."""
         lines = [
             f"{self.model}, {self.data}",
-            f"about {self.seconds:.0f} s and {self.bytes / 1e9:.1f} GB; layers with "
+            f"about {_two_digits(self.seconds)} s and {_memory(self.bytes)}; layers with "
             f"{100 * self.coverage:.0f} % of the parameters can be probed",
         ]
         for step in self.steps:
-            cost = f"{step.estimate:6.1f} s" if step.status == "planned" else f"{step.status:>8}"
+            planned = step.status == "planned"
+            cost = f"{_two_digits(step.estimate):>6} s" if planned else f"{step.status:>8}"
             why = f" ({step.reason})" if step.reason else ""
             lines.append(f"  {cost}  {step.name}: {step.question}{why}")
         return "\n".join(lines)
@@ -221,6 +222,16 @@ class Examination(Record):
         counts = [f"{sum(f.severity == s for f in self.findings)} {s}" for s in SEVERITIES[::-1]]
         state = f", partial: {self.partial}" if self.partial else ""
         return f"Examination({self.model}: {', '.join(counts)}{state})"
+
+
+def _two_digits(number: float) -> str:
+    """Two digits that count, without an exponent: 0.034, 1.2, 160; 0.001 stands for less."""
+    rounded = float(f"{max(number, 1e-3):.2g}")
+    return f"{rounded:.0f}" if rounded >= 10 else f"{rounded:.2g}"
+
+
+def _memory(count: int) -> str:
+    return f"{_two_digits(count / 1e9)} GB" if count >= 1e9 else f"{_two_digits(count / 1e6)} MB"
 
 
 def _where(finding: Finding) -> str:

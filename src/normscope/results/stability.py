@@ -240,13 +240,14 @@ class LRRange(Record):
         """A few lines for a terminal."""
         found = f"{self.suggestion:.4g} [{self.low:.4g}, {self.high:.4g}]" if self.ok else "none"
         turn = f"rises from {self.turn:.4g} on" if self.turn < math.inf else "does not rise"
+        precision = f", {self.config['precision']}" if "precision" in self.config else ""
         return "\n".join(
             [
                 f"learning-rate range {self.lrs[0]:.3g} to {self.lrs[-1]:.3g}: suggestion {found}",
                 f"rule: {self.rule}",
                 f"the loss {turn}{'; the training diverged' if self.diverged else ''}",
                 *([self.reason] if self.reason else []),
-                f"{len(self.lrs)} updates, {self.seconds:.1f} s",
+                f"{len(self.lrs)} updates, {self.seconds:.1f} s{precision}",
             ]
         )
 

@@ -17,7 +17,8 @@ from torch.utils import _pytree as pytree
 
 from normscope.data import Batches, DataSet, batch_order, load_data
 from normscope.errors import InputError
-from normscope.measure._loaders import loader_generators
+from normscope.measure._loaders import items_of, loader_generators
+from normscope.messages import kind_of
 
 __all__ = ["Feed", "FeedOptions", "as_feed"]
 
@@ -139,19 +140,19 @@ class LoaderFeed(Feed):
 
     A resumed epoch is iterated from its beginning, with the random state it began with, and the
     batches already used are passed over: the order comes out the same if it is drawn from torch's
-    generators in this process.
+    generators in this process. Numbers take the model's floating-point type.
     """
 
     own_batches = True
 
-    def __init__(self, loader: Iterable[Any]) -> None:
-        self._loader = loader
+    def __init__(self, loader: Iterable[Any], options: FeedOptions) -> None:
+        self._loader, self._options = loader, options
         self.per_epoch = _length(loader)
         self.description = f"{type(loader).__name__}, {self.per_epoch or 'unknown'} batches"
         self.generators = loader_generators(loader)
 
     def epoch(self, index: int, start: int) -> Iterator[Any]:
-        batches = iter(self._loader)
+        batches = items_of(self._loader)
         for _ in itertools.islice(batches, start):
             pass
         return self._checked(batches, index, start)
@@ -160,7 +161,7 @@ class LoaderFeed(Feed):
         count = start
         for count, batch in enumerate(batches, start + 1):
             _check_finite(batch, f"batch {count - 1} of epoch {epoch}")
-            yield pytree.tree_map(_tensor, batch)
+            yield pytree.tree_map(lambda leaf: _typed(_tensor(leaf), self._options), batch)
         if count == 0:
             raise InputError(
                 f"The loader gave no batch in epoch {epoch}: it is empty, or was already used up "
@@ -185,10 +186,10 @@ def as_feed(data: Any, options: FeedOptions) -> Feed:
     if isinstance(data, tuple) and len(data) == 2 and isinstance(data[1], Tensor | np.ndarray):
         return TensorFeed(data, options)
     if isinstance(data, Iterable) and not isinstance(data, Tensor | np.ndarray | dict):
-        return LoaderFeed(data)
+        return LoaderFeed(data, options)
     raise InputError(
         "data must be the name of a data set, a DataSet, a pair (inputs, targets) or a loader of "
-        f"batches. Got a {type(data).__name__}."
+        f"batches. Got {kind_of(data)}."
     )
 
 

@@ -67,8 +67,8 @@ def fit(
     Args:
         model: any module; a model in evaluation mode is put into train mode meanwhile.
         data: the name of a data set, a ``DataSet``, a pair (inputs, targets), or a loader of pairs
-            (with ``loss_fn`` of anything) that can be iterated over again. All but a loader's
-            batches take the model's floating-point type.
+            (with ``loss_fn`` of anything) that can be iterated over again. Floating-point tensors
+            take the type of the model's parameters.
         loss: ``"cross_entropy"``, ``"mse"`` (labels become one-hot), a torch loss, or
             ``loss(outputs, targets)``.
         lr: learning rate; the base rate of ``schedule``.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -81,7 +81,8 @@ def lr_range_test(
     limit: hence the margin. One training sees each rate once; for a limit use ``max_stable_lr``.
 
     Args:
-        model: a module, of which a copy is trained, or a function that returns one.
+        model: a module, of which a copy is trained, or a function that returns one; one in half
+            precision is trained in float32.
         data: as in ``fit``.
         loss: as in ``fit``; or pass ``loss_fn``.
         bracket: first and last rate; None is a factor 1e3 to either side of a guess.
@@ -126,7 +127,7 @@ def lr_range_test(
     ratio = (high / low) ** (1 / (steps - 1))
     with origin.fresh(seed) as copy:
         run = recipe.train(copy, lr=low, seed=seed, steps=steps, schedule=Growing(ratio))
-    return _answer(run)
+    return _answer(replace(run, config={**run.config, **origin.conditions(seed)}))
 
 
 def _answer(run: TrainingRun) -> LRRange:

@@ -1,6 +1,7 @@
 """``normscope examine`` says what ``examine`` says; bad input is one line, Ctrl-C saves."""
 
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -13,11 +14,15 @@ from normscope.cli.examine import OPTIONS
 from normscope.data import load_data
 from normscope.diagnose import examine
 from normscope.diagnose.steps import STEPS
+from normscope.measure._session import generator_states
 from normscope.nn import network
 from normscope.results import Examination, Plan
 
 NET = ["mlp:64-12-12-10,norm=batch", "--data", "digits"]
 OWN = """
+import random
+
+import numpy as np
 import torch
 from torch import nn
 
@@ -57,6 +62,28 @@ def nan_model():
 
 def no_module():
     return {"a": 1}
+
+def number():
+    return 3
+
+def wide():
+    return [(torch.zeros(40, 7), torch.arange(40) % 10)]
+
+def failing():
+    for _ in range(2):
+        yield loader()[0]
+        raise OSError("disk gone")
+
+NUMBER = random.random()
+
+def drawn():
+    layer = nn.Linear(64, 10)
+    layer.weight.data += 0.01 * NUMBER + 0.01 * np.random.rand()
+    return nn.Sequential(nn.Flatten(), layer)
+
+def shuffled():
+    data = torch.utils.data.TensorDataset(torch.randn(40, 64), torch.arange(40) % 10)
+    return torch.utils.data.DataLoader(data, 16, shuffle=True)
 
 def broken():
     raise RuntimeError("no weights here")
@@ -165,7 +192,10 @@ def test_dry_run_measures_nothing(capsys, monkeypatch):
     plan = Plan.from_dict(json.loads(output([*NET, "--dry-run", "--json"], capsys).out))
     assert [step.name for step in plan.steps] == ["layout", "sharpness", "signals"]
     shown = output([*NET, "--dry-run", "--preset", "full"], capsys).out
-    assert "about" in shown.splitlines()[1]
+    seconds, size, unit = re.search(r"about (\S+) s and (\S+) (MB|GB)", shown).groups()
+    assert float(seconds) > 0
+    assert 0 < float(size) < 1000
+    assert unit == "MB"  # of a thousand parameters
     assert "stability: Which learning rate" in shown
 
 
@@ -190,6 +220,24 @@ def test_what_the_user_wrote(own, capsys):
     assert first.config["batch"] == 40
 
 
+def test_the_seed_is_that_of_the_users_code_too(own, capsys):
+    words = ["my_examined:drawn", "--data", "my_examined:shuffled", "--json"]
+    rest = generator_states(torch.device("cpu"))[1:]
+
+    def examined(seed):
+        sys.modules.pop("my_examined", None)  # numbers are drawn on import as well
+        torch.rand(seed)
+        before = torch.get_rng_state()
+        text = output([*words, "--seed", seed], capsys).out
+        assert torch.equal(torch.get_rng_state(), before)
+        return Examination.from_dict(json.loads(text)).measurements
+
+    first, again, other = examined(3), examined(3), examined(4)
+    assert first == again
+    assert first["sharpness"].largest != other["sharpness"].largest
+    assert generator_states(torch.device("cpu"))[1:] == rest
+
+
 @pytest.mark.parametrize(
     "loss", ["my_examined:loss", "my_examined:loss_fn", "torch.nn:CrossEntropyLoss"]
 )
@@ -205,8 +253,8 @@ def test_a_loss_of_the_user(loss, own, capsys):
 def test_an_optimizer_of_the_user(own, capsys):
     words = ["my_examined:make", "--data", "my_examined:loader", "--lr", "100", "--optimizer"]
     shown = output([*words, "my_examined:optimizer"], capsys).out
-    assert "local threshold" not in shown  # RMSprop has none
-    assert "local threshold" in output([*words, "sgd"], capsys).out
+    assert "local threshold of the learning rate = " not in shown  # RMSprop has none
+    assert "local threshold of the learning rate = " in output([*words, "sgd"], capsys).out
 
 
 def test_a_toml_file(capsys, tmp_path):
@@ -232,6 +280,13 @@ def test_a_toml_file(capsys, tmp_path):
         (["my_examined.py", "--data", "digits"], ["my_examined.py:make"]),
         (["my_examined:mkae", "--data", "digits"], ["has no 'mkae'", "'make'"]),
         (["my_examined:no_module", "--data", "digits"], ["gives a dict, not a torch module"]),
+        (["my_examined:number", "--data", "digits"], ["gives an int, not a torch module"]),
+        (["my_examined", "--data", "digits"], ["'my_examined'", "module:make or file.py:make"]),
+        (["mlp:64-6-10", "--data", "my_examined"], ["module:loader or file.py:loader"]),
+        (["my_examined:make", "--data", "my_examined:wide"],
+         ["cannot be run on the first batch", "float32 (40, 7), targets int64 (40,)"]),
+        (["my_examined:make", "--data", "my_examined:failing", "--preset", "standard"],
+         ["loader failed at batch 1: OSError: disk gone (my_examined.py, line"]),
         (["my_examined:broken", "--data", "digits"], ["no weights here", "my_examined.py, line"]),
         (["my_examined:leaves", "--data", "digits"], ["SystemExit: 4"]),
         (["my_examined:nan_model", "--data", "digits"], ["'1.weight' is not finite", "diverged"]),

@@ -119,7 +119,7 @@ def test_targets(own):
     }.items():
         with pytest.raises(InputError, match=text):
             targets.imported(word)
-    with pytest.raises(InputError, match="gives a int"):
+    with pytest.raises(InputError, match="gives an int"):
         targets.network_target("my_regularized:number")
 
 

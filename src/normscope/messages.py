@@ -1,0 +1,48 @@
+"""Words for messages: what kind of thing was given, and what failed where."""
+
+from __future__ import annotations
+
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+__all__ = ["failure", "kind_of"]
+
+OWN = str(Path(__file__).parent)
+INSTALLED = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
+WORKER = "Original Traceback"  # how torch passes on what a worker process raised
+
+
+def kind_of(value: Any) -> str:
+    """The type with its article.
+
+    Example:
+        >>> kind_of(3), kind_of({}), kind_of(dict)
+        ('an int', 'a dict', 'the class dict')
+    """
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'aeioAEIO' else 'a'} {name}"
+
+
+def failure(error: BaseException) -> str:
+    """The error of a user's code in one line, with the user's own file and line if there is one."""
+    text = str(error).strip()
+    if WORKER in text:
+        return text.splitlines()[-1]
+    place = _place(error)
+    where = f" ({Path(place[0]).name}, line {place[1]})" if place else ""
+    return f"{type(error).__name__}: {' '.join(text.split())}{where}"
+
+
+def _place(error: BaseException) -> tuple[str, int] | None:
+    """The innermost file and line that is neither ours nor installed."""
+    found = None
+    trace = error.__traceback__
+    while trace is not None:
+        file = trace.tb_frame.f_code.co_filename
+        if not file.startswith((OWN, "<", *INSTALLED)):
+            found = file, trace.tb_lineno
+        trace = trace.tb_next
+    return found
