@@ -172,7 +172,7 @@ def test_a_normalized_network_shows_all_charts():
 
 def test_what_is_missing_is_said():
     steps = hostile().plan.steps
-    failed = replace(steps[1], status="failed", reason="it broke <here>")
+    failed = replace(steps[1], status="failed", reason="lambda_max broke <here>")
     plan = replace(hostile().plan, steps=(steps[0], failed))
     found = replace(
         hostile(), plan=plan, partial="interrupted during 'x'", measurements={}, findings=()
@@ -180,7 +180,7 @@ def test_what_is_missing_is_said():
     text = Elements(page(found)).text
     assert "interrupted during 'x'" in text
     assert f"Not measured: {SECTIONS['sharpness'].title}" in text
-    assert "it broke <here>" in text
+    assert "λmax broke <here>" in text  # as everywhere else
     assert "No rule could be applied" in text
 
 
