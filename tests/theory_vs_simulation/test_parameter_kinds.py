@@ -48,15 +48,14 @@ def images(*sides, **options):
     return lambda width: ns.cnn((width, *(sides or (4, 4))), channels=[width, width], **kind)
 
 
-WIDE = {16: 1000, 32: 1500, 64: 500, 128: 500, 256: 600}
-CHANNELS = {8: 1000, 16: 1500, 32: 500, 64: 500, 128: 500}
+WIDE = {16: 2000, 32: 3000, 64: 1000, 128: 1000, 256: 1000}
+CHANNELS = {8: 2000, 16: 3000, 32: 1000, 64: 1000, 128: 800}
 BEHIND = {32: 1000, 48: 1000, 96: 500, 192: 500, 288: 300}
-FEW = {8: 500, 16: 700, 32: 300, 64: 300, 128: 250}
+FEW = {8: 800, 16: 1100, 32: 400, 64: 450, 128: 400}
 COUNTS = (8, 16, 32, 64)
 
 QUICK = {
     "plain relu": Case(dense(), WIDE),
-    "layer norm tanh": Case(dense(norm="layer", gamma=0.6, activation="tanh"), WIDE),
     "frozen relu": Case(dense(**BATCH), WIDE, (12,), "frozen"),
     "conv plain pool": Case(images(head="pool"), CHANNELS),
 }
@@ -65,11 +64,12 @@ THOROUGH = {
     "residual": Case(
         lambda width: ns.residual_mlp([width] * 4 + [2], branch_scale=0.6, **VARIANCES), WIDE
     ),
+    "layer norm tanh": Case(dense(norm="layer", gamma=0.6, activation="tanh"), WIDE),
     "layer norm relu": Case(dense(norm="layer", gamma=1.5), WIDE),
     "frozen gelu": Case(dense(**BATCH, activation="gelu"), BEHIND, COUNTS, "frozen"),
     "train relu": Case(dense(4, **BATCH), BEHIND, COUNTS),
     "train gelu": Case(dense(4, **BATCH, activation="gelu"), BEHIND, COUNTS),
-    "conv plain flatten": Case(images(7, 11, kernel=3, stride=2), CHANNELS, (2,)),
+    "conv plain flatten": Case(images(7, 11, kernel=3, stride=2), FEW, (2,)),
     "conv layer norm pool": Case(images(head="pool", norm="layer", gamma=1.3), CHANNELS),
     "conv frozen pool": Case(images(head="pool", **BATCH), CHANNELS, (4,), "frozen"),
     "conv train flatten": Case(images(**BATCH), FEW, (4, 8, 16, 32)),
@@ -124,7 +124,7 @@ def check_kinds(name: str, case: Case) -> None:
     for key in at[0]:
         found = [limits[key] for limits in at]
         for one in found:
-            one.check(one.value, (name, key))  # the fits over the widths are fits
+            one.check(one.value, (name, key), resolution=1.0)  # the fits over widths are fits
         last = found[0]
         if len(found) > 1:
             last = limit(behind, [x.value for x in found], [x.error for x in found])
