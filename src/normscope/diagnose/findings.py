@@ -10,6 +10,7 @@ from normscope.results import Evidence, Finding
 
 __all__ = ["findings_of", "headline"]
 
+ENOUGH = 0.25  # share of the parameters in layers that were looked at
 # What people come for stands before what is as grave.
 FIRST = ("recommended-lr", "lr-above-limit", "lr-above-threshold", "promising-change")
 
@@ -24,8 +25,15 @@ def findings_of(results: dict[str, Any], config: dict[str, Any]) -> tuple[Findin
             found += [
                 replace(f, rule=name, reference=f.reference or rule.reference)
                 for f in rule.judge(case)
+                if f.severity != "ok" or _covered(case, rule.needs)
             ]
     return tuple(sorted(found, key=lambda f: (-f.rank, f.rule not in FIRST)))
+
+
+def _covered(case: Case, needs: tuple[str, ...]) -> bool:
+    """Whether what was looked at is enough to say that all is well."""
+    seen = [case[need].coverage.parameters for need in needs if hasattr(case[need], "coverage")]
+    return min(seen, default=1.0) >= ENOUGH
 
 
 def headline(results: dict[str, Any], config: dict[str, Any]) -> tuple[Evidence, ...]:

@@ -23,6 +23,7 @@ from normscope.seeds import checked_seed
 __all__ = ["suggest_lr"]
 
 LONGER = 3  # times the steps of the bisection, for the race
+WIDE = 1.2  # ratio of the ends of an interval that is worth telling
 RISES = 2.0  # times the loss of the start
 NONE = math.nan
 
@@ -199,7 +200,7 @@ def _reason(choice: Choice, count: int, limit: StabilityLimit) -> str:
     ]
     if choice.fitted:
         words.append(f"a parabola through its neighbours has its minimum at {choice.lr:.3g}")
-    if choice.low < choice.high:
+    if WIDE * choice.low < choice.high:
         words.append(
             f"from {choice.low:.3g} to {choice.high:.3g} the loss stays below {EQUAL:g} times that"
         )

@@ -11,7 +11,7 @@ from normscope.diagnose._trainings import said
 from normscope.diagnose.comparison import TOLERANCE, compared, plain_risk, predictions
 from normscope.diagnose.learning_rate import suggest_lr
 from normscope.diagnose.steps import Results, step
-from normscope.diagnose.subject import Subject
+from normscope.diagnose.subject import POPULATION, Subject
 from normscope.diagnose.what_if import what_if
 from normscope.measure import fisher, hessian
 from normscope.measure.outliers import leading_directions
@@ -25,6 +25,8 @@ __all__ = ["sharpness"]
 
 COARSE = 0.05  # of further eigenvalues, of which the size matters
 LOOKED_AT = 2  # batches whose signals are looked at
+LARGE = 64  # samples from which a batch is not small for batch statistics
+NUM_BATCHES = 32  # behind a measured gap
 MANY_OUTPUTS = 256  # for each the mean gradient takes a backward pass
 
 
@@ -102,7 +104,13 @@ def _signals(subject: Subject, results: Results) -> Any:
     return {"activations": found.activations, "gradients": found.gradients}
 
 
-@step("hessian", "How sharp is the loss itself (Hessian)?", preset="standard", gradients=15)
+@step(
+    "hessian",
+    "How sharp is the loss itself (Hessian)?",
+    preset="standard",
+    gradients=15,
+    vectors=lambda _: 20,
+)
 def _hessian(subject: Subject, results: Results) -> Any:
     return top_eigenvalues(hessian(subject.risk()), tol=COARSE, seed=subject.seed)
 
@@ -113,6 +121,8 @@ def _hessian(subject: Subject, results: Results) -> Any:
     preset="standard",
     gradients=25,
     obstacle=_needs_few_outputs,
+    # the mean gradients, their products and directions; and the vectors of Lanczos
+    vectors=lambda subject: 4 * subject.outputs_per_sample + 20,
 )
 def _outliers(subject: Subject, results: Results) -> Any:
     return leading_directions(plain_risk(subject), k=1, tol=TOLERANCE, seed=subject.seed)
@@ -136,7 +146,7 @@ def _density(subject: Subject, results: Results) -> Any:
 
 @step(
     "regularization",
-    "How strongly does batch norm regularize, by the example of the layer in the middle?",
+    "How much does the noise of batch statistics add to the loss, in all and in the middle layer?",
     preset="standard",
     gradients=20,
     obstacle=_needs_batch_norm,
@@ -144,14 +154,16 @@ def _density(subject: Subject, results: Results) -> Any:
 def _regularization(subject: Subject, results: Results) -> Any:
     unused = {norm.name for norm in results["layout"].unused} if "layout" in results else set()
     names = [name for name in subject.batch_norms if name not in unused]
+    # The gap falls like 1 / batch size as soon as batches are not small.
+    size = subject.samples if subject.samples < LARGE else max(subject.samples // 4, LARGE)
     return bn_regularization(
         subject.model,
         subject.batches,
         subject.loss,
-        batch_size=max(subject.samples // 4, 2),
+        batch_size=size,
         layers=names[len(names) // 2],
-        num_batches=8,
-        max_samples=subject.samples,
+        num_batches=NUM_BATCHES,
+        max_samples=max(subject.samples, POPULATION),
         probes=2,
         seed=subject.seed,
     )
@@ -183,7 +195,7 @@ def _comparison(subject: Subject, results: Results) -> Any:
     "stability",
     "Which learning rate trains best, which no longer learns, and which makes training diverge?",
     preset="full",
-    gradients=1000,
+    gradients=500,
     gives=("stability", "advice"),
     anytime=True,
 )
@@ -204,7 +216,7 @@ def _stability(subject: Subject, results: Results) -> Any:
     "what_if",
     "What would change if its norms were placed or scaled otherwise?",
     preset="full",
-    gradients=2600,
+    gradients=1800,
     anytime=True,
 )
 def _what_if(subject: Subject, results: Results) -> Any:

@@ -47,11 +47,12 @@ def plan_of(subject: Subject, measurements: list[Measurement], seconds: float) -
                 gives=m.gives,
             )
         )
+    planned = [m for m, s in zip(measurements, steps, strict=True) if s.status == "planned"]
     samples = subject.samples
     return Plan(
         steps=tuple(steps),
         seconds=sum(s.estimate for s in steps),
-        bytes=_bytes(subject),
+        bytes=_bytes(subject, planned),
         model=_in_words(subject.model),
         data=f"{samples} samples a batch, {len(subject.batches)} batch"
         + ("es" if len(subject.batches) > 1 else ""),
@@ -59,11 +60,13 @@ def plan_of(subject: Subject, measurements: list[Measurement], seconds: float) -
     )
 
 
-def _bytes(subject: Subject) -> int:
+def _bytes(subject: Subject, measurements: list[Measurement]) -> int:
     risk = subject.risk()
     saved = forward_bytes(risk.function(), risk.batches[0])
     parameters = sum(p.numel() * p.element_size() for p in subject.model.parameters())
-    return int(PASSING_TWICE * saved + 10 * parameters)
+    numbers = sum(p.numel() for p in subject.model.parameters())
+    vectors = max((m.vectors(subject) for m in measurements), default=0.0)
+    return int(PASSING_TWICE * saved + 10 * parameters + 8 * numbers * vectors)
 
 
 def _coverage(subject: Subject) -> float:

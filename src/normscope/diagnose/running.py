@@ -119,9 +119,14 @@ def carried_out(
         for measurement, step in zip(measurements, plan.steps, strict=True):
             run.make(measurement, step)
             tick()
+    missing = [f"{step.name} ({step.status})" for step in run.steps if step.missing]
+    if run.results and missing and not run.partial:
+        run.partial = f"not made: {', '.join(missing)}"
     if not run.results and not run.partial:
         reasons = " ".join(f"{step.name}: {step.reason}." for step in run.steps)
-        raise MeasurementError(f"Nothing could be measured. {reasons}")
+        raise MeasurementError(
+            f"Nothing could be measured. {reasons} Allow more time, or examine fewer samples."
+        )
     return run
 
 

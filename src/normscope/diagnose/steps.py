@@ -29,6 +29,7 @@ class Measurement:
         run: makes the result, given those made before.
         obstacle: why it cannot be made for this subject, or None.
         gives: keys of its results, if not its name alone.
+        vectors: how many vectors as long as the parameters, in float64, it keeps.
         anytime: whether it ends by the subject's deadline, with what it knows by then.
     """
 
@@ -39,6 +40,7 @@ class Measurement:
     run: Callable[[Subject, Results], Any]
     obstacle: Callable[[Subject], str | None] = lambda _: None
     gives: tuple[str, ...] = ()
+    vectors: Callable[[Subject], float] = lambda _: 0.0
     anytime: bool = False
 
     def cost(self, subject: Subject) -> float:
@@ -65,12 +67,15 @@ def step(
     gradients: float | Callable[[Subject], float],
     obstacle: Callable[[Subject], str | None] = lambda _: None,
     gives: tuple[str, ...] = (),
+    vectors: Callable[[Subject], float] = lambda _: 0.0,
     anytime: bool = False,
 ) -> Callable[[Callable[[Subject, Results], Any]], Callable[[Subject, Results], Any]]:
     """Decorator that adds a function to the registry of measurements."""
 
     def add(run: Callable[[Subject, Results], Any]) -> Callable[[Subject, Results], Any]:
-        STEPS[name] = Measurement(name, question, preset, gradients, run, obstacle, gives, anytime)
+        STEPS[name] = Measurement(
+            name, question, preset, gradients, run, obstacle, gives, vectors, anytime
+        )
         return run
 
     return add

@@ -32,6 +32,8 @@ from normscope.seeds import checked_seed
 __all__ = ["BATCH_SIZE", "Subject", "as_subject"]
 
 BATCH_SIZE = 256  # of a data set, which has none of its own
+POPULATION = 512  # samples that several small batches are kept for
+MOST = 512  # batches kept, however small
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,7 +155,7 @@ def as_subject(
         lr: overrides that of the optimizer.
         momentum: overrides that of the optimizer.
         device: where to measure.
-        batches: how many batches to keep, at most.
+        batches: how many batches to keep; more of small ones, if it is more than one.
         seed: of everything random.
         deadline: of ``time.monotonic``, after which trainings end.
     """
@@ -217,4 +219,7 @@ def _kept(data: Any, task: Task, model: nn.Module, count: int, seed: int) -> lis
     stream = as_stream(data, split=task.has_outputs, one_hot=one_hot, dtype=dtype, seed=seed)
     with contextlib.closing(stream.batches(real[0].device)) as source:
         taken = list(itertools.islice(source, count))
+        if count > 1 and taken:
+            enough = min(math.ceil(POPULATION / max(taken[0].size, 1)), MOST)
+            taken += itertools.islice(source, max(enough - count, 0))
     return [(b.inputs, b.targets) if task.has_outputs else b.inputs for b in taken]

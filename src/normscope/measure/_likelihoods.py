@@ -83,6 +83,12 @@ class CrossEntropy(Loss):
                 f"shape {tuple(logits.shape)}. For one score per sample use "
                 "loss=torch.nn.BCEWithLogitsLoss()."
             )
+        if logits.shape[1] == 1:
+            raise InputError(
+                f"Cross-entropy over one class is 0 whatever the model does. The model gives shape "
+                f"{tuple(logits.shape)}: for numbers use loss='mse', for yes or no "
+                "loss=torch.nn.BCEWithLogitsLoss()."
+            )
         if targets is not None:
             _check_labels(targets, logits)
 
@@ -197,6 +203,7 @@ def _check_labels(targets: Any, logits: Tensor) -> None:
     if not isinstance(targets, Tensor):
         raise InputError(f"Cross-entropy takes a tensor of labels. Got {type(targets).__name__}.")
     if tuple(targets.shape) == tuple(logits.shape) and targets.is_floating_point():
+        _check_probabilities(targets)
         return
     if tuple(targets.shape) != labels or targets.is_floating_point():
         raise InputError(
@@ -211,6 +218,18 @@ def _check_labels(targets: Any, logits: Tensor) -> None:
             f"must lie in 0..{classes - 1}. Check the last layer or the label encoding; with "
             "ignored labels pass loss=torch.nn.functional.cross_entropy."
         )
+
+
+def _check_probabilities(targets: Tensor) -> None:
+    total = targets.double().sum(1)
+    if float(targets.min()) >= 0 and bool((total - 1).abs().max() < 1e-2):
+        return
+    raise InputError(
+        f"Targets of the shape of the outputs must be probabilities under cross-entropy: at least "
+        f"0, with sum 1 over the classes. They go from {float(targets.min()):.3g} to "
+        f"{float(targets.max()):.3g}, with sums from {float(total.min()):.3g} to "
+        f"{float(total.max()):.3g}. For numbers use loss='mse'."
+    )
 
 
 def _normal(outputs: Any, generator: np.random.Generator) -> Tensor:

@@ -113,7 +113,8 @@ def _refuse_single_samples(risk: Risk) -> None:
             raise InputError(
                 f"Batch {index} has one sample, and {type(layer).__name__} {name!r} would "
                 f"normalize it by its own mean and variance under statistics="
-                f"{risk.statistics!r}. Use larger batches, or statistics='running'."
+                f"{risk.statistics!r}. Use larger batches; Risk and the probes "
+                "also take statistics='running'."
             )
 
 

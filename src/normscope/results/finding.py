@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from normscope.errors import InputError
 from normscope.record import Record
 
 __all__ = ["SEVERITIES", "Evidence", "Finding"]
@@ -67,6 +68,12 @@ class Finding(Record):
     advice: str = ""
     layer: str | None = None
     reference: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse a severity that has no rank, as a damaged file may hold."""
+        if self.severity not in SEVERITIES:
+            known = ", ".join(SEVERITIES)
+            raise InputError(f"The severity of a finding is one of {known}. Got {self.severity!r}.")
 
     @property
     def rank(self) -> int:

@@ -27,8 +27,10 @@ class NormUse(Record):
         gamma: root mean square of its scale; 1 without one.
         mean_gap: root mean square over channels of (batch mean - running mean) / running
             deviation; NaN without running statistics.
-        variance_ratio: geometric mean over channels of batch variance / running variance; NaN
-            without running statistics.
+        variance_ratio: geometric mean over channels of batch variance / running variance, each
+            with the layer's eps; NaN without running statistics.
+        variance_gap: how far the two are apart, as a factor from 1 on: root mean square of the
+            logarithm over channels, where opposite deviations do not cancel.
         updates: batches behind its running statistics; -1 if that is not known.
     """
 
@@ -39,6 +41,7 @@ class NormUse(Record):
     gamma: float
     mean_gap: float = float("nan")
     variance_ratio: float = float("nan")
+    variance_gap: float = float("nan")
     updates: int = -1
 
     @property
@@ -83,7 +86,7 @@ class Layout(Record):
         import pandas as pd
 
         columns = ["name", "kind", "number", "used", "gamma", "mean_gap", "variance_ratio"]
-        columns += ["updates"]
+        columns += ["variance_gap", "updates"]
         rows = [[getattr(norm, c) for c in columns] for norm in self.norms]
         return pd.DataFrame(rows, columns=columns)
 

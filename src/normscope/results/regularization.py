@@ -140,13 +140,16 @@ class BatchNormRegularization(Record):
     """The regularization that batch norm gives a network, by layer and batch size.
 
     ``together`` is the measured gap with all these layers under batch statistics: smaller than
-    the sum of the layers' gaps where a later norm removes noise of an earlier one.
+    the sum of the layers' gaps where a later norm removes noise of an earlier one. ``everywhere``
+    is that of all batch norms of the network, also those that were not asked for.
     """
 
     layers: tuple[LayerRegularization, ...]
     batch_sizes: NDArray[np.int64]  # (M,)
     together: Floats  # (M,) measured gap, all layers
     together_error: Floats  # (M,) standard error over batches
+    everywhere: Floats  # (M,) measured gap, all layers of the network
+    everywhere_error: Floats  # (M,) standard error over batches
     population_loss: float  # mean loss under population norm
     samples: int  # of the population
     num_batches: int  # behind each measured gap

@@ -233,6 +233,16 @@ class TestPlan:
         assert found.plan.bytes > 10 * sum(4 * p.numel() for p in model.parameters())
 
 
+def test_memory_of_many_mean_gradients_is_planned():
+    few, many = (
+        plan_examination(ns.network(f"mlp:64-200-{c}"), (torch.randn(32, 64), torch.arange(32) % c),
+                         preset="standard")
+        for c in (2, 32)
+    )  # fmt: skip
+    numbers = 200 * 65
+    assert many.bytes - few.bytes > 8 * numbers * 4 * 30 * 0.9
+
+
 class TestTime:
     def test_what_does_not_fit_is_left_out(self):
         found = examine(net(), "digits", preset="full", max_seconds=0.5)
@@ -240,7 +250,8 @@ class TestTime:
         late = [step for step in found.missing if step.name in ("stability", "what_if")]
         assert len(late) == 2
         assert all("max_seconds" in step.reason or "time" in step.reason for step in late)
-        assert not found.partial
+        assert "stability (left out)" in found.partial
+        assert "NOT COMPLETE: not made: " in found.summary()
 
     def test_trainings_end_in_time(self, monkeypatch):
         """An estimate that was too low does not matter: the search looks at the clock."""
@@ -337,8 +348,8 @@ class TestTrouble:
         """A model that cannot take more than 20 samples at once."""
 
         found = examine(Narrow(20), batch(64))
-        assert len(found.notes) == 2
-        assert "the first gradient" in found.notes[0]
+        assert sum("Memory ran out" in note for note in found.notes) == 2
+        assert "the first gradient" in found.notes[-1]
         assert found.config["batch"] == 16
         with pytest.raises(MeasurementError, match="during the first gradient with 8 samples"):
             examine(Narrow(0), batch(64))
@@ -401,6 +412,14 @@ def test_names_of_the_model_are_not_markup():
         ({"max_seconds": 0}, "max_seconds must be a number above 0"),
         ({"max_seconds": "long"}, "max_seconds must be a number above 0"),
         ({"optimizer": torch.optim.SGD(nn.Linear(2, 2).parameters(), 0.1)}, "another model"),
+        (
+            {
+                "model": nn.Sequential(nn.Flatten(), nn.Linear(64, 1)),
+                "data": (torch.zeros(8, 64), torch.zeros(8, 1)),
+            },
+            "over one class is 0",
+        ),
+        ({"data": (torch.zeros(8, 64), torch.randn(8, 10))}, "must be probabilities"),
         ({"optimizer": "sdg"}, "Unknown optimizer 'sdg'. Did you mean 'sgd'"),
         ({"loss": "crossentropy"}, "Unknown loss 'crossentropy'"),
         ({"loss": None}, "A loss is missing"),
@@ -414,7 +433,7 @@ def test_names_of_the_model_are_not_markup():
         ({"model": "resnet20"}, "model must be a torch.nn.Module"),
         ({"model": nn.Flatten()}, "no trainable parameter|no floating-point parameters"),
     ],
-    ids=str,
+    ids=lambda part: part if isinstance(part, str) else "",
 )
 def test_bad_arguments(options, words):
     given = {"model": net(), "data": "digits"} | options

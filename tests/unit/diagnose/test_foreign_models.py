@@ -287,7 +287,7 @@ def test_examined_without_error(name):
     assert not found.missing, found.summary()
     assert found["sharpness"].largest > 0
     assert "lr-above-threshold" in {finding.rule for finding in found.findings}
-    assert len(found.findings) >= 4
+    assert len(found.findings) >= (4 if found.plan.coverage > 0.25 else 1)
     assert Examination.from_json(found.to_json()) == found
 
 

@@ -197,10 +197,21 @@ def test_batch_size_too_small_and_too_large():
     options = {"num_batches": 64, "sampling": "independent"}
     small = bn_regularization(net, learnable(), "cross_entropy", batch_size=[4], **options)
     results = {"regularization": small, "layout": norm_layout(net, learnable())}
-    share = float(small.together[0]) / small.population_loss
+    share = float(small.everywhere[0]) / small.population_loss
     moderate = round(4 * share / 0.03)  # the gap falls like 1 / batch size: 3 % of the loss there
     for batch, expected in ((4, "warning"), (moderate, "ok"), (10**6, "note")):
         assert severity(findings_of(results, {"batch": batch}), "batch-size") == expected
+
+
+def test_small_batches_of_a_loader_are_measured_on_many():
+    """Half of them are normalized by a few samples; the population is more than one batch."""
+    net = mlp(5, norm=nn.BatchNorm1d)
+    ns.fit(net, learnable(), "cross_entropy", lr=0.2, steps=60, batch_size=64)
+    x, y = learnable()
+    found = examine(net, list(zip(x.split(4), y.split(4), strict=True)), preset="standard")
+    assert found["regularization"].samples == len(x)
+    assert found["regularization"].batch_sizes.tolist() == [4]
+    assert severity(found.findings, "batch-size") == "warning"
 
 
 def test_rate_at_which_copies_trained_best():

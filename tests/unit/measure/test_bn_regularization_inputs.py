@@ -198,7 +198,7 @@ BAD = {
     "loss": (lambda: measured(loss="cross"), "cross_entropy"),
     "no targets": (lambda: measured(data=[pair()[0]]), "needs targets"),
     "rows": (lambda: measured(data=(pair()[0], torch.zeros(7).long())), "one row per sample"),
-    "no data": (lambda: measured(data=7), "Got a int"),
+    "no data": (lambda: measured(data=7), "Got an int"),
     "empty loader": (lambda: measured(data=[]), "no batches"),
     "twice": (lambda: measured(Twice()), "used twice"),
     "seed": (lambda: measured(seed=-1), "seed"),

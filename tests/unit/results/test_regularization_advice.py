@@ -30,7 +30,8 @@ def layer(name="norm", *, zeta=GAPS[:, None] / 6, wide=GAPS, error=0.0, **change
 def result(*layers, together=GAPS, errors=(0.01, 0.01)):
     return BatchNormRegularization(
         layers=layers, batch_sizes=SIZES, together=np.array(together),
-        together_error=np.array(errors), population_loss=0.5, samples=100, num_batches=10,
+        together_error=np.array(errors), everywhere=np.array(together),
+        everywhere_error=np.array(errors), population_loss=0.5, samples=100, num_batches=10,
         sampling="independent", loss="cross_entropy", seed=0,
     )  # fmt: skip
 

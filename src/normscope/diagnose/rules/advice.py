@@ -9,6 +9,7 @@ from normscope.diagnose.rules.base import Case, evidence, rule
 from normscope.refs import BJORCK2018, HUANG2020
 from normscope.results import Finding, LRAdvice, Variant, WhatIf
 
+WIDE = 1.2  # ratio of the ends of an interval that is worth telling
 NEAR = 1.5  # a learning rate that far outside the best ones of the race still counts as near
 APART = 3.0  # factor by which curvature and measured limits differ that is spoken of
 
@@ -32,7 +33,7 @@ def recommended(case: Case) -> Iterator[Finding]:
             advice.reason,
         )  # fmt: skip
         return
-    wide = advice.high > advice.low
+    wide = advice.high > WIDE * advice.low
     asked = "" if case.lr is None else f" instead of {case.lr:.2g}"
     yield Finding(
         "",

@@ -13,7 +13,10 @@ from normscope.results import Finding, LayerConditioning
 
 P = 0.5
 ENOUGH = 2  # rows per direction of a layer, for which sampling moves kappa_50 by less than half
-ILL = 2e4  # kappa_50 of a layer's factored Fisher matrix; networks with batch norm stay below 8e3
+# kappa_50 of a layer's factored Fisher matrix over its size, as the means of signals and gradients
+# stand out like the numbers of inputs and outputs. At their start networks with batch norm stay
+# below 1.5, those without reach 2 to 24 (docs/design/0008).
+ILL = 5.0
 LARGE = 10.0  # lambda_max of the last layer's input moments, per feature; normalized: below 2
 EXPLODES = 3.0  # decades of squared gradient over the depth
 
@@ -28,13 +31,13 @@ def ill_conditioned(case: Case) -> Iterator[Finding]:
     layers = [x for x in inner if x.rows >= ENOUGH * _directions(x)]
     if not layers:
         return
-    kappas = np.array([layer.fisher.kappa(P) for layer in layers])
-    worst = int(np.argmax(kappas))
-    value = float(kappas[worst])
+    shares = np.array([layer.fisher.kappa(P) / _size(layer) for layer in layers])
+    worst = int(np.argmax(shares))
+    value = float(shares[worst])
     shown = (
-        evidence("largest kappa_50% of a hidden layer", value, ILL, source="conditioning"),
-        evidence("their median over the hidden layers", float(np.median(kappas)),
+        evidence("largest kappa_50% / (inputs x outputs) of a hidden layer", value, ILL,
                  source="conditioning"),
+        evidence("kappa_50% there", layers[worst].fisher.kappa(P), source="conditioning"),
     )  # fmt: skip
     if value < ILL:
         yield Finding(
@@ -42,7 +45,7 @@ def ill_conditioned(case: Case) -> Iterator[Finding]:
             "The weights of a layer learn at comparable speeds.",
         )  # fmt: skip
         return
-    count = int((kappas >= ILL).sum())
+    count = int((shares >= ILL).sum())
     yield Finding(
         "",
         "note" if case.trained else "warning",  # the line is that of networks at their start
@@ -60,6 +63,10 @@ def ill_conditioned(case: Case) -> Iterator[Finding]:
 
 def _directions(layer: LayerConditioning) -> int:
     return max(len(layer.inputs.values), len(layer.gradients.values))
+
+
+def _size(layer: LayerConditioning) -> int:
+    return len(layer.inputs.values) * len(layer.gradients.values)
 
 
 @rule("last-layer-input", "conditioning", source=HUANG2020, where="Sec. on the last layer, Fig. XV")

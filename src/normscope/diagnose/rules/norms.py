@@ -72,7 +72,7 @@ def running_statistics(case: Case) -> Iterator[Finding]:
     shown = (
         evidence("largest gap of means, in running deviations", worst.mean_gap, GAP,
                  source="layout"),
-        evidence("batch variance / running variance there", worst.variance_ratio, RATIO,
+        evidence("factor between batch and running variances there", worst.variance_gap, RATIO,
                  source="layout"),
     )  # fmt: skip
     if _disagreement(worst) <= 1:
@@ -95,9 +95,7 @@ def running_statistics(case: Case) -> Iterator[Finding]:
 
 def _disagreement(norm: NormUse) -> float:
     """How far running statistics are off, in units of what is allowed."""
-    ratio = norm.variance_ratio
-    apart = abs(math.log(ratio)) / math.log(RATIO) if ratio > 0 else math.inf
-    return max(norm.mean_gap / GAP, apart)
+    return max(norm.mean_gap / GAP, math.log(norm.variance_gap) / math.log(RATIO))
 
 
 @rule("unused-norm", "layout", source=BJORCK2018, where="Sec. 1, batch normalization")
@@ -121,32 +119,32 @@ def unused_norm(case: Case) -> Iterator[Finding]:
         "warning",
         f"{len(unused)} norm layer{'s are' if len(unused) > 1 else ' is'} never used",
         shown,
-        "The layer is part of the module, but the forward pass does not reach it.",
-        "Call in forward, or delete: " + ", ".join(repr(n.name) for n in unused[:5]) + ".",
+        "The layer is part of the module, but the forward pass does not call it.",
+        "If you do not use its parameters in some other way, call in forward, or delete: "
+        + ", ".join(repr(n.name) for n in unused[:5])
+        + ".",
         layer=unused[0].name,
     )
 
 
 @rule("batch-size", "layout", "regularization", source=LUO2019, where="Eq. (3) and App. C.4")
 def batch_size(case: Case) -> Iterator[Finding]:
-    """What the noise of batch statistics adds to the loss, measured on some of the layers."""
+    """What the noise of batch statistics adds to the loss, all batch norms together."""
     found = case["regularization"]
     size, loss = int(found.batch_sizes[-1]), found.population_loss
     here = case.samples or size
     scale = size / here / loss if loss > 0 else math.nan  # both fall like 1 / batch size
-    gap, wide = scale * float(found.together[-1]), scale * 2 * float(found.together_error[-1])
+    gap, wide = scale * float(found.everywhere[-1]), scale * 2 * float(found.everywhere_error[-1])
     penalty = scale * float(sum(layer.paper[-1] for layer in found.layers))
     # The layers that were not measured are taken to give as much each, at most.
     norms = [n for n in case["layout"].norms if n.over_batch]
     total = penalty * max(len(norms) / len(found.layers), 1.0)
-    measured = ", ".join(repr(layer.layer) for layer in found.layers[:3])
-    gap_shown, penalty_shown = (
-        evidence(f"gap of the loss at batch size {here} by {measured}, as a share of the loss",
+    shown = (
+        evidence(f"gap of the loss at batch size {here}, as a share of the loss",
                  gap, STRONG, low=gap - wide, high=gap + wide, source="regularization"),
         evidence("penalty zeta gamma^2 of all batch norms, estimated, as a share of the loss",
                  total, WEAK, source="regularization"),
     )  # fmt: skip
-    shown = (gap_shown, penalty_shown)
     if gap - wide > STRONG:
         yield Finding(
             "",
@@ -155,9 +153,17 @@ def batch_size(case: Case) -> Iterator[Finding]:
             shown,
             "The noise of its statistics makes up a good part of the loss.",
             "Use larger batches, group norm, or layer norm.",
-            layer=found.layers[0].layer,
         )
-    elif total < WEAK and gap + wide < STRONG:
+    elif gap + wide > STRONG:
+        yield Finding(
+            "",
+            "note",
+            f"The batch of {here} may be small for batch norm",
+            shown,
+            "The noise of its statistics is not known well enough to tell.",
+            f"ns.bn_regularization(model, data, loss, batch_size={here}) measures it on more data.",
+        )
+    elif total < WEAK:
         yield Finding(
             "",
             "note",

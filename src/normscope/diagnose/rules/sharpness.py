@@ -39,8 +39,10 @@ def pathological(case: Case) -> Iterator[Finding]:
             "Normalizing the outputs would not flatten the loss much.",
         )
         return
-    limit = case.threshold[0]
-    if case.lr is not None and not case.lr > limit:  # NaN: no curvature bounds this optimizer
+    limit, rates = case.threshold[0], [case.lr] if case.lr is not None else []
+    if "advice" in case and case["advice"].ok:
+        rates.append(case["advice"].lr)
+    if rates and not max(rates) > limit:  # NaN: no curvature bounds this optimizer
         yield Finding(
             "", "ok", "The sharpness is that of the mean gradients, and does not matter here",
             shown,

@@ -7,6 +7,7 @@ from torch import nn
 from normscope.errors import MeasurementError
 from normscope.measure.probes._listener import Listener
 from normscope.measure.probes.sites import Site
+from normscope.messages import with_article
 from normscope.results import Coverage, LayerStatus
 
 __all__ = ["coverage_of", "owner_of"]
@@ -66,7 +67,7 @@ def _unseen(
             continue
         kind = type(module).__name__
         if name in reached:
-            reason = f"no operation of a {kind} that is watched was seen"
+            reason = f"what {with_article(kind)} does is not measured"
         else:
             reason = "never reached in the forward pass"
         found.append(LayerStatus(name or kind, 0, "other", "skipped", reason))

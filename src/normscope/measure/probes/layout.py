@@ -90,7 +90,7 @@ def _norms(model: nn.Module, probe: LayoutProbe) -> tuple[NormUse, ...]:
     found = []
     for site in used:
         layer = modules.get(site.name.partition("#")[0])
-        gap, ratio = _disagreement(layer, probe.moments[site.name])
+        gap, ratio, apart = _disagreement(layer, probe.moments[site.name])
         tracked = getattr(layer, "num_batches_tracked", None)
         found.append(
             NormUse(
@@ -101,6 +101,7 @@ def _norms(model: nn.Module, probe: LayoutProbe) -> tuple[NormUse, ...]:
                 gamma=_gamma(layer),
                 mean_gap=gap,
                 variance_ratio=ratio,
+                variance_gap=apart,
                 updates=-1 if tracked is None else int(tracked),
             )
         )
@@ -118,13 +119,15 @@ def _gamma(layer: nn.Module | None) -> float:
     return float(weight.detach().double().square().mean().sqrt())
 
 
-def _disagreement(layer: nn.Module | None, moments: ChannelMoments) -> tuple[float, float]:
+def _disagreement(layer: nn.Module | None, moments: ChannelMoments) -> tuple[float, float, float]:
     """How far running statistics are from those of the batches, as `NormUse` has them."""
     mean, variance = getattr(layer, "running_mean", None), getattr(layer, "running_var", None)
     if not isinstance(mean, Tensor) or not isinstance(variance, Tensor):
-        return math.nan, math.nan
+        return math.nan, math.nan, math.nan
     mean, variance = mean.detach().double().cpu(), variance.detach().double().cpu()
-    tiny = torch.finfo(torch.float32).tiny
-    scaled = (moments.mean - mean) / variance.clamp(min=tiny).sqrt()
-    logs = torch.log(moments.variance.clamp(min=tiny) / variance.clamp(min=tiny))
-    return float(scaled.square().mean().sqrt()), float(logs.mean().exp())
+    # A constant channel has no variance, and none of it matters beside the layer's eps.
+    eps = max(float(getattr(layer, "eps", 0.0) or 0.0), torch.finfo(torch.float32).tiny)
+    scaled = (moments.mean - mean) / (variance + eps).sqrt()
+    logs = torch.log((moments.variance + eps) / (variance + eps))
+    apart = logs.square().mean().sqrt()
+    return float(scaled.square().mean().sqrt()), float(logs.mean().exp()), float(apart.exp())

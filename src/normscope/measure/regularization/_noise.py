@@ -109,29 +109,31 @@ class LayerNoise:
 
 def measured_gap(
     view: PopulationView,
-    noises: Sequence[LayerNoise],
+    sites: Sequence[Site],
     losses: Floats,
     draw: Draw,
     *,
     batch_size: int,
     num_batches: int,
+    noises: Sequence[LayerNoise] = (),
 ) -> tuple[float, float]:
     """Mean over batches of loss with batch statistics in these layers minus loss without; s.e.
 
     Args:
         view: the network; all other layers keep the population's statistics.
-        noises: the layers under batch statistics.
+        sites: the layers under batch statistics.
         losses: of every sample under population norm.
         draw: how batches are drawn.
         batch_size: M.
         num_batches: how many.
+        noises: what is known of these layers; it lowers the standard error.
     """
     batches = draw.batches(num_batches, batch_size)
     found: list[float] = []
     at_once = max(1, view.chunk // batch_size)
     with view.opened(), torch.no_grad():
-        for noise in noises:
-            noise.site.group = batch_size
+        for site in sites:
+            site.group = batch_size
         for start in range(0, num_batches, at_once):
             rows = torch.from_numpy(batches[start : start + at_once].reshape(-1))
             batch = view.rows(rows)
@@ -142,7 +144,8 @@ def measured_gap(
     for noise in noises:
         change, mean = noise.expansion(batches)
         controls.append(change - mean * scale)
-    gaps = _without_controls(gaps, np.concatenate(controls, axis=1))
+    if controls:
+        gaps = _without_controls(gaps, np.concatenate(controls, axis=1))
     return float(gaps.mean()), float(gaps.std(ddof=1) / np.sqrt(num_batches))
 
 

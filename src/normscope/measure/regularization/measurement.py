@@ -150,12 +150,15 @@ class _Run:
             for size in self.sizes:
                 together.append(self._gap(noises, losses, size))
                 tick()
-        gaps = np.array(together)
+            whole = [self._everywhere(losses, size) for size in self.sizes] if asked else together
+        gaps, all_gaps = np.array(together), np.array(whole)
         return BatchNormRegularization(
             layers=tuple(records),
             batch_sizes=np.array(self.sizes),
             together=gaps[:, 0],
             together_error=gaps[:, 1],
+            everywhere=all_gaps[:, 0],
+            everywhere_error=all_gaps[:, 1],
             population_loss=float(losses.mean()),
             samples=self.view.pool.size,
             num_batches=self.num_batches,
@@ -182,12 +185,19 @@ class _Run:
     def _seed(self, site: Site) -> int:
         return child_seed(self.seed, "curvature", site.name)
 
+    def _everywhere(self, losses: Floats, batch_size: int) -> tuple[float, float]:
+        """The gap with every batch norm of the network under batch statistics."""
+        return measured_gap(
+            self.view, self.view.sites, losses, self.draw,
+            batch_size=batch_size, num_batches=self.num_batches,
+        )  # fmt: skip
+
     def _gap(
         self, noises: list[LayerNoise], losses: Floats, batch_size: int
     ) -> tuple[float, float]:
         return measured_gap(
-            self.view, noises, losses, self.draw,
-            batch_size=batch_size, num_batches=self.num_batches,
+            self.view, [noise.site for noise in noises], losses, self.draw,
+            batch_size=batch_size, num_batches=self.num_batches, noises=noises,
         )  # fmt: skip
 
     def _layer(
