@@ -6,7 +6,7 @@ import sysconfig
 from pathlib import Path
 from typing import Any
 
-__all__ = ["failure", "kind_of"]
+__all__ = ["failure", "kind_of", "with_article"]
 
 OWN = str(Path(__file__).parent)
 INSTALLED = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
@@ -22,7 +22,11 @@ def kind_of(value: Any) -> str:
     """
     if isinstance(value, type):
         return f"the class {value.__name__}"
-    name = type(value).__name__
+    return with_article(type(value).__name__)
+
+
+def with_article(name: str) -> str:
+    """A name behind ``a`` or ``an``."""
     return f"{'an' if name[0] in 'aeioAEIO' else 'a'} {name}"
 
 

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from normscope.errors import InputError
+from normscope.messages import with_article
 
 __all__ = ["Record"]
 
@@ -42,8 +43,8 @@ class Record:
         if not isinstance(record, cls):
             found = data.get("type") if isinstance(data, dict) else data
             raise InputError(
-                f"Expected the data of a {cls.__name__}, as its to_dict gives it. Found {found!r}. "
-                "Check which file was read."
+                f"Expected the data of {with_article(cls.__name__)}, as its to_dict gives it. "
+                f"Found {found!r}. Check which file was read."
             )
         return record
 
@@ -58,8 +59,8 @@ class Record:
             data = json.loads(text)
         except json.JSONDecodeError as error:
             raise InputError(
-                f"Expected the JSON of a {cls.__name__}. Found text that is no JSON: {error}. "
-                "Check which file was read, and that it is whole."
+                f"Expected the JSON of {with_article(cls.__name__)}. Found text that is no JSON: "
+                f"{error}. Check which file was read, and that it is whole."
             ) from None
         return cls.from_dict(data)
 
@@ -114,8 +115,8 @@ def _decode(value: Any) -> Any:
         missing = [f.name for f in fields if f.name not in value and _required(f)]
         if missing:
             raise InputError(
-                f"The data of a {cls.__name__} lacks {', '.join(missing)}. Another version may "
-                "have written it, or it was cut off."
+                f"The data of {with_article(cls.__name__)} lacks {', '.join(missing)}. "
+                "Another version may have written it, or it was cut off."
             )
         kinds = {f.name: str(getattr(f.type, "__name__", f.type)) for f in fields}
         return cls(**{k: _number(_decode(v), kinds[k]) for k, v in value.items() if k in kinds})

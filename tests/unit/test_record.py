@@ -89,7 +89,7 @@ def test_unknown_fields_of_a_newer_version_are_left_out():
 
 @pytest.mark.parametrize("data", [[1.0], {"a": 1}, None])
 def test_data_that_is_no_record(data):
-    with pytest.raises(InputError, match="Expected the data of a Inner"):
+    with pytest.raises(InputError, match="Expected the data of an Inner"):
         Inner.from_dict(data)
 
 

@@ -54,7 +54,8 @@ def parser() -> Parser:
         description="Measure a network on a few batches and say what was found, gravest first:\n"
         "sharpness, learning rate, signals, conditioning, and what its norms do to it.",
         epilog="exit codes: 0 done, 1 a finding as grave as --fail-on, 2 bad input,\n"
-        "3 done in part (interrupted, out of time, or a measurement failed; the rest is saved)\n\n"
+        "3 done in part (interrupted, out of time, or a measurement failed; the rest is saved),\n"
+        "130 interrupted before anything was measured\n\n"
         "example:\n  normscope examine my_model:make --data my_data:loader --lr 0.1 \\\n"
         "      --preset standard --output page.html\n"
         "  normscope examine mlp:64-64-64-10,norm=batch --data digits --json",

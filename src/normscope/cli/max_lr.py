@@ -67,7 +67,8 @@ def parser() -> Parser:
         OPTIONS,
         description="Train copies of a network to find where training diverges and where it no\n"
         "longer learns, as intervals; the network itself is not touched.",
-        epilog="exit codes: 0 done, 2 bad input, 3 done in part (interrupted or out of time)\n\n"
+        epilog="exit codes: 0 done, 2 bad input, 3 done in part (interrupted or out of time),\n"
+        "130 interrupted before anything was known\n\n"
         "example:\n  normscope max-lr mlp:64-64-10 --data digits --momentum 0.9 --chart limit.png",
     )
 

@@ -98,8 +98,8 @@ def command_parser(
         "--config",
         metavar="FILE.toml",
         default=argparse.SUPPRESS,
-        help="read options from a file, top level or table "
-        f"[{command}]; keys are the flags' names, flags override them",
+        help="read options from a file; keys are the flags' names, table "
+        f"[{command}] overrides the top level, flags override both",
     )
     return parser
 
@@ -120,10 +120,15 @@ class _CommandParser(Parser):
         return given if path is None else self._from_file(Path(path)) | given
 
     def _from_file(self, path: Path) -> dict[str, Any]:
+        from normscope.cli.main import COMMANDS
+
         data = _toml(path)
-        data = data[self.command] if isinstance(data.get(self.command), dict) else data
+        own = data.pop(self.command, {})
+        if not isinstance(own, dict):
+            raise InputError(f"{path}, key {self.command!r}: a command's options are a table.")
+        shared = {key: value for key, value in data.items() if key not in COMMANDS}
         values = {}
-        for key, value in data.items():
+        for key, value in (shared | own).items():
             name = key.replace("-", "_")
             if name not in self.options:
                 known = near_match(name, list(self.options))

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from normscope._version import __version__
 from normscope.cli import options as opt
 from normscope.cli import output
 from normscope.cli.options import Option, command_parser
@@ -47,6 +48,9 @@ def run(given: dict[str, Any]) -> None:
         raise InputError("Which examination? Give its file, such as run.json, or its folder.")
     source = Path(given["run"])
     examination = read_examination(source)
+    if examination.version != __version__:
+        made = f"normscope {examination.version or 'of an unknown version'}"
+        output.note(f"{source} was written by {made}; this is {__version__}.")
     default = source / "report.html" if source.is_dir() else source.with_suffix(".html")
     with output.working("Drawing the page"):
         target = report_package().save_page(examination, given.get("output", default))

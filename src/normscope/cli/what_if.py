@@ -62,7 +62,8 @@ def parser() -> Parser:
         description="Make named changes to copies of a network, and table before and after:\n"
         "curvature, the learning rates that trainings bear, conditioning.",
         epilog=f"{CHANGES}\n"
-        "exit codes: 0 done, 2 bad input, 3 done in part (interrupted or out of time)\n\n"
+        "exit codes: 0 done, 2 bad input, 3 done in part (interrupted or out of time),\n"
+        "130 interrupted before anything was known\n\n"
         "example:\n  normscope what-if mlp:64-64-64-10,norm=batch --data digits \\\n"
         "      --changes norm-before-last,gamma=0.1",
     )

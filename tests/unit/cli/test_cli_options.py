@@ -119,6 +119,20 @@ def test_a_file_gives_the_same_values_and_flags_win(parser, tmp_path, head):
     assert parser.parse(["--config", str(path), "--rate", "9"]) == FROM_FILE | {"rate": 9.0}
 
 
+def test_one_file_for_several_commands(parser, tmp_path):
+    """The top level is for all, a table for its command; other commands' tables are theirs."""
+    path = tmp_path / "setup.toml"
+    path.write_text('thing = "x"\nrate = 1\n[max-lr]\ntol = 0.1\n[try]\nrate = 2\n')
+    assert parser.parse(["--config", str(path)]) == {"thing": "x", "rate": 2.0}
+    assert parser.parse(["--config", str(path), "--rate", "3"])["rate"] == 3.0
+    path.write_text("[tri]\nrate = 2\n")
+    with pytest.raises(InputError, match="Unknown key 'tri'"):
+        parser.parse(["--config", str(path)])
+    path.write_text("try = 2\n")
+    with pytest.raises(InputError, match="options are a table"):
+        parser.parse(["--config", str(path)])
+
+
 def test_file_keys_may_have_dashes(tmp_path):
     dashed = command_parser(
         "try", (Option("two_words", opt.text, "x", "X"),), description="", epilog=""

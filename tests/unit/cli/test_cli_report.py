@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from examinations import hostile
+from normscope._version import __version__
 from normscope.cli import main
 from normscope.report import page
 
@@ -36,6 +37,17 @@ def test_a_folder_json_and_text(saved, tmp_path, capsys):
     assert len(shown["findings"]) == len(hostile().findings)
     assert main(["report", str(saved), "--output", str(target), "--text"]) == 0
     assert capsys.readouterr().out == hostile().summary() + "\n"
+
+
+def test_data_of_another_version(saved, tmp_path, capsys):
+    data = json.loads(saved.read_text()) | {"version": "99.0"}
+    file = tmp_path / "b.json"
+    file.write_text(json.dumps(data))
+    assert main(["report", str(file)]) == 0
+    assert "was written by normscope 99.0; this is" in capsys.readouterr().err
+    file.write_text(json.dumps(data | {"version": __version__}))
+    assert main(["report", str(file)]) == 0
+    assert "was written by" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

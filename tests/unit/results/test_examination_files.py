@@ -37,7 +37,7 @@ def test_what_is_no_examination(tmp_path):
     (tmp_path / "c.json").write_text('{"type": "Examination", ')
     assert "no JSON" in refusal(tmp_path / "c.json")
     (tmp_path / "d.json").write_text(hostile()["sharpness"].to_json())
-    assert "Expected the data of a Examination" in refusal(tmp_path / "d.json")
+    assert "Expected the data of an Examination" in refusal(tmp_path / "d.json")
     assert "Spectrum" in refusal(tmp_path / "d.json")
 
 
@@ -45,6 +45,14 @@ def test_two_examinations_in_a_folder(saved, tmp_path):
     for name in ("a.json", "b.json"):
         (tmp_path / name).write_text(saved.read_text())
     assert "holds 2 examinations: a.json, b.json. Name one." in refusal(tmp_path)
+
+
+def test_a_severity_without_a_rank(tmp_path):
+    data = hostile().to_dict()
+    data["findings"][0]["severity"] = "awful"
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps(data))
+    assert "one of ok, note, warning, problem. Got 'awful'" in refusal(path)
 
 
 def test_another_version_is_named(tmp_path):

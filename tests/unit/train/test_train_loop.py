@@ -327,7 +327,7 @@ BAD = {
     ),
     "not a pair": (([PAIR[0]], "cross_entropy"), {}, "pair .*loss_fn"),
     "tensor": ((PAIR[0], "cross_entropy"), {}, "Got a Tensor"),
-    "number": ((3, "cross_entropy"), {}, "Got a int"),
+    "number": ((3, "cross_entropy"), {}, "Got an int"),
     "unknown data": (("mist", "cross_entropy"), {}, "Did you mean 'mnist'"),
     "unknown loss": ((PAIR, "cross-entropy"), {}, "Did you mean 'cross_entropy'"),
     "no loss": ((PAIR,), {}, "Got neither"),
