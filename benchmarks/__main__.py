@@ -4,8 +4,9 @@ Parts: ``products`` (cost of one product), ``solvers`` (products per eigenvalue,
 ``theory`` (predictions, phase diagrams, start-up), ``randmat`` (products of random matrices),
 ``teacher_student`` (Luo's Figure 1a, online SGD), ``monitor`` (what watching a training costs),
 ``bjorck`` (ResNet-110 at initialization; needs NORMSCOPE_DATA), ``peers`` (workloads W1-W7
-beside other packages); and, only if asked for, ``advice`` (recommended learning rates put to the
-test; needs NORMSCOPE_DATA). Results of the last seven are written to benchmarks/results as JSON.
+beside other packages), ``examine`` (ResNet-20; needs NORMSCOPE_DATA); and, only if asked for,
+``what_if`` (changes of norms) and ``advice`` (recommended learning rates put to the test; both
+need NORMSCOPE_DATA). Results of the last nine are written to benchmarks/results as JSON.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 from benchmarks import (
     advice,
     bjorck_init,
+    examine,
     monitor,
     peers,
     products,
@@ -25,6 +27,7 @@ from benchmarks import (
     spectral_matvecs,
     teacher_student,
     theory,
+    what_if,
 )
 from benchmarks.timing import machine
 
@@ -44,9 +47,11 @@ PARTS: dict[str, Any] = {
     "monitor": monitor.main,
     "bjorck": bjorck_init.main,
     "peers": peers.main,
+    "examine": examine.main,
+    "what_if": what_if.main,
     "advice": advice.main,
 }
-APART = ("advice",)  # needs real data and half an hour: only if asked for
+APART = ("what_if", "advice")  # need real data and half an hour: only if asked for
 
 
 def main(arguments: list[str]) -> None:

@@ -196,7 +196,7 @@ def _prediction(found: PredictionSet) -> Iterator[KeyNumber]:
             math.nan if end is None else end for end in (prediction.lower, prediction.upper)
         )
         yield KeyNumber(
-            f"predicted lambda_max {whose}", prediction.lambda_max,
+            f"predicted lambda_max {whose}", prediction.lambda_max_split or prediction.lambda_max,
             "of J^T J / T over the weights, wide layers", low, high,
         )  # fmt: skip
 
@@ -228,8 +228,13 @@ def _advice(found: LRAdvice) -> Iterator[KeyNumber]:
 def _what_if(found: WhatIf) -> Iterator[KeyNumber]:
     best = found.best
     if best is not None:
+        yield KeyNumber(
+            "loss reached after / before, best change", best.reached / found.before.reached,
+            best.change,
+        )  # fmt: skip
         ratio, low, high = found.limit_ratio(best)
-        yield KeyNumber("rate borne after / before, best change", ratio, best.change, low, high)
+        if low > 0:
+            yield KeyNumber("rate borne after / before, best change", ratio, best.change, low, high)
 
 
 READINGS: dict[str, Callable[[Any], Iterator[KeyNumber]]] = {
