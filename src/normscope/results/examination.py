@@ -185,9 +185,10 @@ class Examination(Record):
     def remarks(self) -> tuple[str, ...]:
         """How many checks found nothing, what was not looked at, and why."""
         fine = sum(f.severity == "ok" for f in self.findings)
-        begin = "Nothing to mend was found: all" if self.worst == "ok" else "The other"
+        begin = "Nothing to mend was found: the" if self.worst == "ok" else "The other"
+        checks = "check is" if fine == 1 else f"{fine} checks are"
         return (
-            f"{begin} {fine} checks are fine; {self.seconds:.1f} s",
+            f"{begin} {checks} fine; {self.seconds:.1f} s",
             *self._unprobed,
             *(f"{s.name} {s.status}: {s.reason}" for s in self.plan.steps if s.status != "ok"),
             *self.notes,

@@ -1,8 +1,8 @@
-"""A dry run's costs are shown in two digits that count."""
+"""A dry run's costs are shown in two digits that count; remarks count in good English."""
 
 import pytest
 
-from normscope.results import Plan, Step
+from normscope.results import Examination, Finding, Plan, Step
 
 
 @pytest.mark.parametrize(
@@ -21,3 +21,17 @@ def test_costs(seconds, size, shown):
     _, costs, line = plan.summary().splitlines()
     assert costs.startswith(shown + "; ")
     assert line.split()[:3] == [shown.split()[1], "s", "sharpness:"]
+
+
+@pytest.mark.parametrize(
+    ("severities", "words"),
+    [(["ok"], "Nothing to mend was found: the check is fine"),
+     (["ok"] * 3, "Nothing to mend was found: the 3 checks are fine"),
+     (["note", "ok"], "The other check is fine"),
+     (["note", "ok", "ok"], "The other 2 checks are fine")],
+)  # fmt: skip
+def test_remarks(severities, words):
+    findings = tuple(Finding("rule", severity, "Title", (), "Meaning.") for severity in severities)
+    plan = Plan((), 1.0, 1, "A net", "3 samples", 1.0)
+    found = Examination("A net", (), findings, {}, plan, {}, seconds=1.0)
+    assert found.remarks == (f"{words}; 1.0 s",)
