@@ -18,7 +18,7 @@ from normscope.diagnose.rules.signals import unjudged
 from normscope.diagnose.running import carried_out, within_memory
 from normscope.diagnose.steps import Measurement, steps_of
 from normscope.diagnose.subject import Subject, as_subject
-from normscope.measure._parameters import computed_dtype
+from normscope.measure._parameters import half_precision
 from normscope.results import Examination, Plan
 
 __all__ = ["examine", "plan_examination"]
@@ -136,9 +136,8 @@ def _conditions(subject: Subject) -> list[str]:
     model, notes = subject.model, list(subject.notes)
     if (obstacle := descent(subject).obstacle) != "":
         notes.append(f"There is no local threshold of the learning rate: {obstacle}.")
-    half = {str(p.dtype) for p in model.parameters() if computed_dtype(p.dtype) != p.dtype}
-    if half:
-        notes.append(f"The model is in {', '.join(half)}; it was measured in float32.")
+    if half := half_precision(model):
+        notes.append(f"The model is in {half}; it was measured in float32.")
     if not model.training:
         notes.append("The model is in evaluation mode; it was measured as it is trained.")
     return notes

@@ -16,6 +16,7 @@ from normscope.diagnose._curvature import descent, largest_curvature
 from normscope.diagnose._trainings import Trainings, said
 from normscope.diagnose.subject import Subject, as_subject
 from normscope.errors import InputError, NormscopeError
+from normscope.measure._parameters import half_precision
 from normscope.measure.probes.conditioning import conditioning
 from normscope.measure.probes.layout import norm_layout
 from normscope.measure.progress import progress
@@ -107,6 +108,7 @@ def what_if(
             else:
                 variants.append(_variant(subject, change, how))
     _refuse_nothing(variants[1:])
+    half = half_precision(subject.model)
     return WhatIf(
         tuple(variants),
         time.monotonic() - began,
@@ -119,6 +121,7 @@ def what_if(
             "tol": tol,
             "batch": subject.samples,
             "max_seconds": max_seconds,
+            **({"precision": f"float32 (the model is in {half})"} if half else {}),
         },
     )
 
@@ -141,7 +144,7 @@ def promising_changes(layout: Layout, *, samples: int | None = None) -> tuple[st
     scaled = [norm.gamma for norm in used if norm.gamma > 0]
     if scaled:
         names.append(f"gamma={0.5 * max(scaled):.2g}" if max(scaled) > 1 else "gamma=0.1")
-    if samples is not None and samples < SMALL_BATCH and any("Batch" in n.kind for n in used):
+    if samples is not None and samples < SMALL_BATCH and any(n.over_batch for n in used):
         names.append("replace:batch->group")
     if not used:
         names.append("scale-weights=0.5")
