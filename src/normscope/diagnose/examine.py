@@ -96,7 +96,7 @@ def examine(
         "no_threshold": how.obstacle,
         "preset": preset,
         "max_seconds": max_seconds,
-        "batch": subject.samples,
+        "batch": done.samples,
         "seed": seed,
     }
     return Examination(

@@ -40,6 +40,11 @@ class Run:
         self.notes: list[str] = []
         self.partial = ""
 
+    @property
+    def samples(self) -> int:
+        """In a batch, by the end: fewer than at first where memory ran out."""
+        return self._subject.samples
+
     def make(self, measurement: Measurement, step: Step) -> None:
         """Make one measurement, or note why not."""
         left = self._deadline - time.monotonic()

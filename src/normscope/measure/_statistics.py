@@ -17,7 +17,15 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from normscope.errors import InputError
 from normscope.measure._session import patch_forward
 
-__all__ = ["STATISTICS", "check_statistics", "coupling_layers", "freeze", "recording", "set_mode"]
+__all__ = [
+    "STATISTICS",
+    "check_statistics",
+    "coupling_layers",
+    "freeze",
+    "in_words",
+    "recording",
+    "set_mode",
+]
 
 STATISTICS = {
     "batch": "batch: train mode, each batch normalized by its own statistics, samples coupled",
@@ -34,6 +42,14 @@ def coupling_layers(model: nn.Module) -> dict[str, nn.Module]:
         for name, module in model.named_modules()
         if isinstance(module, _BatchNorm) or hasattr(module, "batch_statistics")
     }
+
+
+def in_words(model: nn.Module, statistics: str) -> str:
+    """How batch norm was run, or that there is none."""
+    if coupling_layers(model):
+        return STATISTICS[statistics]
+    mode = "evaluation" if statistics == "running" else "train"
+    return f"{statistics}: {mode} mode, no layer normalizes over the batch"
 
 
 def check_statistics(model: nn.Module, statistics: str) -> None:

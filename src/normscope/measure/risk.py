@@ -23,7 +23,7 @@ from normscope.measure._plan import PASSING, PASSING_TWICE, Piece, pieces
 from normscope.measure._proof import loss_and_gradient, prove
 from normscope.measure._session import original_module
 from normscope.measure._sharding import Sharing, joined
-from normscope.measure._statistics import STATISTICS, check_statistics
+from normscope.measure._statistics import check_statistics, in_words
 from normscope.seeds import checked_seed
 
 __all__ = ["Risk", "check_model", "checked_risk"]
@@ -219,7 +219,7 @@ class Risk:
         return {
             "loss": self.loss.description,
             "parameters": self.parameters.description,
-            "statistics": STATISTICS[self.statistics],
+            "statistics": in_words(self.model, self.statistics),
             "samples": f"{self.num_samples} in {batches}",
             "precision": str(self.dtype).removeprefix("torch.") + kept,
             "seed": str(self.seed),

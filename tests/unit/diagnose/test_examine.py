@@ -338,6 +338,7 @@ class TestTrouble:
         found = examine(net(), batch(64))
         assert statuses(found)["layout"] == "ok"
         assert "batches of 32 samples" in found.notes[0]
+        assert found.config["batch"] == 32
         assert "batches of 32 samples" in found.summary()
         monkeypatch.undo()
         x, y = batch(64)

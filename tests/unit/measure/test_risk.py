@@ -51,6 +51,8 @@ class TestValues:
         assert convention["parameters"].startswith("weights (2 of 6 trainable tensors), 20 numbers")
         assert "samples coupled" in convention["statistics"]
         assert convention["samples"] == "6 in 1 batch"
+        plain = ns.fisher(risk(mlp(nn.Identity()))).convention
+        assert plain["statistics"] == "batch: train mode, no layer normalizes over the batch"
 
     @pytest.mark.parametrize("reduction", ["mean", "sum"])
     def test_mse_module_keeps_its_scale(self, reduction):

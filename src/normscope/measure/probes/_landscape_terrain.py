@@ -14,7 +14,7 @@ from normscope.errors import InputError, MeasurementError
 from normscope.measure._batches import Batch
 from normscope.measure._functional import ModelFunction
 from normscope.measure._proof import loss_and_gradient
-from normscope.measure._statistics import STATISTICS
+from normscope.measure._statistics import in_words
 from normscope.measure._task import Task
 from normscope.measure.probes._coverage import coverage_of
 from normscope.measure.probes._failures import readable_failures
@@ -114,7 +114,7 @@ class Terrain:
         samples = sum(batch.size for batch in held)
         self.convention = {
             "loss": task.loss.description,
-            "statistics": STATISTICS[statistics],
+            "statistics": in_words(model, statistics),
             "samples": f"{samples} in {len(held)} batch{'es' if len(held) > 1 else ''}",
             "precision": str(self.parameters.dtype).removeprefix("torch."),
             "seed": str(seed),

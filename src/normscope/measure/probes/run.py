@@ -16,7 +16,7 @@ from normscope.measure._functional import ModelFunction
 from normscope.measure._likelihoods import SquaredLoss
 from normscope.measure._parameters import ParameterSet, computed_dtype
 from normscope.measure._session import original_module
-from normscope.measure._statistics import STATISTICS, check_statistics
+from normscope.measure._statistics import check_statistics, in_words
 from normscope.measure._stream import as_stream
 from normscope.measure._task import Task, as_task
 from normscope.measure.probes._coverage import coverage_of
@@ -253,7 +253,7 @@ class _Passing:
             coverage=coverage,
             convention={
                 "loss": loss,
-                "statistics": STATISTICS[self._statistics],
+                "statistics": in_words(self._model, self._statistics),
                 "samples": f"{self._samples} in {count}",
                 "precision": str(self.function.parameters.dtype).removeprefix("torch."),
                 "seed": str(self._seed),
