@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.theory import Check
+from benchmarks.theory import Check, print_checks
 from normscope.data import load_data
 from normscope.measure.probes.signals import Signals, signals
 from normscope.nn import network
@@ -107,9 +107,7 @@ def main(options: list[str] | None = None) -> dict[str, Any]:
             name = f"ResNet-{DEPTH}, norm {norm}, seed {seed}"
             checks.append(Check(f"{name}: CPU s", found["cpu_seconds"], SECONDS))
             checks.append(Check(f"{name}: peak GB", found["gigabytes"], GIGABYTES))
-    print("| what | measured | bound | |\n|---|---|---|---|")
-    for check in checks:
-        print(check.line())
+    print_checks(checks)
     return {"results": results}
 
 

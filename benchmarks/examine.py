@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.theory import Check
+from benchmarks.theory import Check, print_checks
 from normscope import examine, load_data, network
 
 __all__ = ["main"]
@@ -50,9 +50,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
             name = f"ResNet-20, norm {norm}, {preset}"
             checks.append(Check(f"{name}: s", found["seconds"], bound))
             checks.append(Check(f"{name}: peak GB", found["gigabytes"], GIGABYTES))
-    print("| what | measured | bound | |\n|---|---|---|---|")
-    for check in checks:
-        print(check.line())
+    print_checks(checks)
     return {"results": results}
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from scipy.linalg import svdvals
 
-from benchmarks.theory import Check
+from benchmarks.theory import Check, print_checks
 from benchmarks.timing import timed
 from normscope.theory import randmat
 
@@ -46,9 +46,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
         Check(f"density at {POINTS:,} points, M = 7, CPU s", density_cpu, 2.0),
         Check(f"quantiles at {POINTS:,} points, M = 7, CPU s", quantile_cpu, 4.0),
     ]
-    print("| what | measured | bound | |\n|---|---|---|---|")
-    for check in checks:
-        print(check.line())
+    print_checks(checks)
     print("\n" + made.summary())
     rows = [{"what": c.what, "found": c.found, "bound": c.bound, "holds": c.holds} for c in checks]
     frame = made.to_frame()

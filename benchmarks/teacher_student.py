@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.theory import Check
+from benchmarks.theory import Check, print_checks
 from benchmarks.timing import timed
 from normscope.results import GeneralizationPanel
 from normscope.theory import teacher_student as ts
@@ -56,9 +56,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
         Check(online, path_wall, PATH_SECONDS),
         Check("its largest |R error|", path.max_error["correlation"], 0.01),
     ]
-    print("| what | measured | bound | |\n|---|---|---|---|")
-    for check in checks:
-        print(check.line())
+    print_checks(checks)
     print(f"CPU seconds: panel {cpu:.1f}, path {path_cpu:.1f}\n")
     rows = distances(panel)
     for row in rows:

@@ -43,6 +43,12 @@ class Check:
         return f"| {self.what} | {self.found:.3g} | {sign} {self.bound:g} | {mark} |"
 
 
+def print_checks(checks: list[Check]) -> None:
+    """A Markdown table."""
+    print("| what | measured | bound | |\n|---|---|---|---|")
+    print("\n".join(check.line() for check in checks))
+
+
 def figure_one() -> Callable[[], Any]:
     """Two architectures x 41 values of gamma x three theories, in one call."""
     gammas = np.geomspace(0.1, 10, 41)
@@ -153,8 +159,6 @@ def measured() -> list[Check]:
 
 def main(arguments: list[str] | None = None) -> dict[str, Any]:
     checks = measured()
-    print("| what | measured | bound | |\n|---|---|---|---|")
-    for check in checks:
-        print(check.line())
+    print_checks(checks)
     rows = [{"what": c.what, "found": c.found, "bound": c.bound, "holds": c.holds} for c in checks]
     return {"results": rows}
