@@ -54,7 +54,8 @@ def parser() -> Parser:
         description="Measure a network on a few batches and say what was found, gravest first:\n"
         "sharpness, learning rate, signals, conditioning, and what its norms do to it.",
         epilog="exit codes: 0 done, 1 a finding as grave as --fail-on, 2 bad input,\n"
-        "3 done in part (interrupted, out of time, or a measurement failed; the rest is saved),\n"
+        "3 done in part (interrupted; or out of time or a measurement failed, without such a\n"
+        "finding; the rest is saved),\n"
         "130 interrupted before anything was measured\n\n"
         "example:\n  normscope examine my_model:make --data my_data:loader --lr 0.1 \\\n"
         "      --preset standard --output page.html\n"
@@ -117,7 +118,7 @@ def _subject(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def _code(found: Examination, fail_on: str | None) -> int | None:
-    if not found.partial and fail_on is not None and found.above(fail_on):
+    if fail_on is not None and found.above(fail_on) and not found.interrupted:
         return CHECK_FAILED
     return PARTIAL if found.missing else None
 

@@ -132,6 +132,11 @@ class Examination(Record):
         """The measurements that were planned and not made, or not to their end."""
         return tuple(step for step in self.plan.steps if step.missing)
 
+    @property
+    def interrupted(self) -> bool:
+        """Whether the user ended it."""
+        return self.partial.startswith("interrupted")
+
     def above(self, severity: str) -> tuple[Finding, ...]:
         """The findings at least as grave as ``severity``."""
         if severity not in SEVERITIES:

@@ -382,6 +382,20 @@ def test_no_time_for_all(capsys, monkeypatch):
     assert "of max_seconds" in shown
 
 
+@pytest.mark.parametrize(
+    ("error", "severity", "code"),
+    [(RuntimeError("oh"), "note", 1), (RuntimeError("oh"), "warning", 3),
+     (KeyboardInterrupt(), "note", 3)],
+)  # fmt: skip
+def test_a_grave_finding_counts_more_than_a_missing_measurement(
+    error, severity, code, capsys, monkeypatch
+):
+    monkeypatch.setitem(STEPS, "signals", failing(error))
+    shown = output([*NET, "--lr", "100", "--fail-on", severity], capsys, code=code).out
+    assert "NOTE" in shown
+    assert "NOT COMPLETE" in shown
+
+
 def test_interruption_saves_what_is_known(capsys, monkeypatch, tmp_path):
     monkeypatch.setitem(STEPS, "sharpness", failing(KeyboardInterrupt()))
     page, data = tmp_path / "page.html", tmp_path / "data.json"
