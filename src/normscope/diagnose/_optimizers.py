@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -35,31 +36,43 @@ class Remade:
         self, optimizer: torch.optim.Optimizer, model: nn.Module, momentum: float | None
     ) -> None:
         self.kind: Any = type(optimizer)
-        places = {id(p): i for i, p in enumerate(_trainable(model))}
         taken = inspect.signature(self.kind).parameters  # defaults may hold more than it takes
         self.groups: list[dict[str, Any]] = []
-        self.places: list[list[int]] = []
-        for group in optimizer.param_groups:
+        held: dict[int, int] = {}  # parameter -> number of its group
+        for number, group in enumerate(optimizer.param_groups):
             settings = {k: v for k, v in group.items() if k in taken and k != "params"}
             if momentum is not None and "momentum" in settings:
                 settings["momentum"] = momentum
             self.groups.append(settings)
-            self.places.append([places[id(p)] for p in group["params"] if id(p) in places])
-        self.count = len(places)
+            held |= {id(p): number for p in group["params"]}
+        self.model = model
+        self.places = [held.get(id(p)) for p in _trainable(model)]
         self.__qualname__ = self.__name__ = str(self)
 
     def __call__(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-        """The optimizer; of a changed model, whose groups are not known, with the first's."""
+        """The optimizer of the trainable parameters of a copy, in their order."""
         found = list(parameters)
-        if len(found) != self.count:
+        if len(found) != len(self.places):  # a single one, to look at its settings
             made: torch.optim.Optimizer = self.kind(found, **self.groups[0])
             return made
         groups = [
-            {**settings, "params": [found[i] for i in places]}
-            for settings, places in zip(self.groups, self.places, strict=True)
-            if places
+            {**settings, "params": [p for p, place in zip(found, self.places, strict=True)
+                                    if place == number]}
+            for number, settings in enumerate(self.groups)
+        ]  # fmt: skip
+        return self.kind([group for group in groups if group["params"]], **self.groups[0])
+
+    def of_changed(self, model: nn.Module) -> Remade:
+        """The same for a changed copy: parameters keep their groups, new ones go to the first."""
+        before = dict(zip(_trainable_names(self.model), self.places, strict=True))
+        old = list(zip(_trainable(self.model), self.places, strict=True))
+        made = copy.copy(self)
+        made.model = model
+        made.places = [
+            before[name] if name in before else _place_of_same(parameter, old)
+            for name, parameter in zip(_trainable_names(model), _trainable(model), strict=True)
         ]
-        return self.kind(groups, **self.groups[0])
+        return made
 
     @property
     def rates(self) -> list[float]:
@@ -70,7 +83,7 @@ class Remade:
     def name(self) -> str | None:
         """As which our own optimizers make the same, with a rate and a momentum; or None."""
         name = NAMES.get(self.kind)
-        if name is None or len(self.groups) > 1 or len(self.places[0]) < self.count:
+        if name is None or len(self.groups) > 1 or None in self.places:
             return None
         settings = self.groups[0]
         usual = optimizers[name]([nn.Parameter(torch.zeros(1))], 1.0, 0.0, 0.0).param_groups[0]
@@ -124,3 +137,17 @@ def chosen_optimizer(optimizer: Any, model: nn.Module, momentum: float | None) -
 
 def _trainable(model: nn.Module) -> list[nn.Parameter]:
     return [p for p in model.parameters() if p.requires_grad]
+
+
+def _trainable_names(model: nn.Module) -> list[str]:
+    return [name for name, p in model.named_parameters() if p.requires_grad]
+
+
+def _place_of_same(
+    parameter: nn.Parameter, old: list[tuple[nn.Parameter, int | None]]
+) -> int | None:
+    """Group of the parameter with the same values, which a change gave another name; else 0."""
+    for other, place in old:
+        if other.shape == parameter.shape and torch.equal(other, parameter):
+            return place
+    return 0

@@ -58,7 +58,7 @@ def headline(results: dict[str, Any], config: dict[str, Any]) -> tuple[Evidence,
         if value > 0 and not config.get("no_threshold"):
             name = "local threshold of the learning rate"
             numbers.append(Evidence(name, value, None, low, high, "sharpness"))
-    if "advice" in results and results["advice"].ok:
+    if "advice" in results and results["advice"].settled:
         advice = results["advice"]
         numbers.append(
             Evidence(

@@ -13,6 +13,7 @@ from torch import nn
 
 from normscope.checks import checked_count, checked_seconds
 from normscope.diagnose._curvature import descent, largest_curvature
+from normscope.diagnose._optimizers import Remade
 from normscope.diagnose._trainings import Trainings, said
 from normscope.diagnose.subject import Subject, as_subject
 from normscope.errors import InputError, NormscopeError
@@ -172,8 +173,11 @@ def _variant(subject: Subject, change: Change | None, trainings: Trainings | Non
         return _measured(subject, BEFORE, trainings)
     text = _text(change)
     try:
-        changed = apply_transform(subject.model, change)
-        return _measured(replace(subject, model=changed), text, trainings)
+        changed = replace(subject, model=apply_transform(subject.model, change))
+        if isinstance(subject.optimizer, Remade):
+            changed = replace(changed, optimizer=subject.optimizer.of_changed(changed.model))
+        how = None if trainings is None else replace(trainings, subject=changed)
+        return _measured(changed, text, how)
     except KeyboardInterrupt:
         return _interrupted(text)
     except Exception as error:  # whatever a changed network raises: its row says so

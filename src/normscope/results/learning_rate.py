@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 __all__ = ["LRAdvice", "LRBound"]
 
+FEWEST = 3  # trainings of a race that say where it goes
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LRBound(Record):
@@ -90,6 +92,11 @@ class LRAdvice(Record):
     def ok(self) -> bool:
         """Whether there is a recommendation."""
         return 0 < self.lr < math.inf
+
+    @property
+    def settled(self) -> bool:
+        """Whether there is a recommendation that rests on more than what time allowed to begin."""
+        return self.ok and (not self.ended or len(self.race) >= FEWEST)
 
     @property
     def updates(self) -> int:

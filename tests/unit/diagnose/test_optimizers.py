@@ -65,9 +65,35 @@ def test_groups_go_to_the_same_parameters_of_a_copy():
     first, second = (group["params"] for group in made.param_groups)
     assert {id(p) for p in first} == {id(p) for p in copy.parameters() if p.ndim > 1}
     assert {id(p) for p in second} == {id(p) for p in copy.parameters() if p.ndim == 1}
-    smaller = list(copy.parameters())[:-1]  # of a changed network
-    other = chosen_optimizer(given, model, None).optimizer(smaller)
-    assert settings(other) == settings(given)[:1]
+
+
+def test_groups_of_a_changed_network():
+    model = ns.network("mlp:6-5-5-3", norm=None)
+    *before, weight, bias = model.parameters()
+    groups = [{"params": before[:1], "lr": 0.5}, {"params": [weight, bias]}]  # others are frozen
+    remade = chosen_optimizer(torch.optim.SGD(groups, 0.1), model, None).optimizer
+    changed = ns.apply_transform(model, "norm-before-last")
+    made = remade.of_changed(changed)(changed.parameters())
+    names = {id(p): name for name, p in changed.named_parameters()}
+    first, last = ({names[id(p)] for p in group["params"]} for group in made.param_groups)
+    linear = [m for m in changed.modules() if isinstance(m, nn.Linear)]
+    assert {names[id(linear[-1].weight)], names[id(linear[-1].bias)]} == last
+    assert names[id(linear[0].weight)] in first
+    assert not {names[id(linear[1].weight)], names[id(linear[0].bias)]} & (first | last)
+    new = set(dict(changed.named_parameters())) - set(dict(model.named_parameters()))
+    assert new & first  # those of the new norm
+
+
+def test_what_is_not_held_is_not_trained_in_changed_copies_either():
+    model = ns.network("mlp:64-16-16-10", norm=None)
+    last = torch.optim.SGD(list(model.parameters())[-2:], 0.1)
+    options = {"steps": 10, "tol": 0.5}
+    alone = ns.what_if(model, "digits", ["scale-weights=1"], optimizer=last, **options)
+    before, after = alone.variants
+    assert after.reached == before.reached
+    longer = ns.what_if(model, "digits", ["norm-before-last"], optimizer=last, **options)
+    free = ns.what_if(model, "digits", ["norm-before-last"], optimizer="sgd", **options)
+    assert longer.after[0].reached > free.after[0].reached
 
 
 def test_momentum_takes_the_place_of_the_optimizers_own():

@@ -66,7 +66,6 @@ def test_local_threshold(momentum, factor, expected):
         ((0, 0.1), (0, 0.1), 0.01, "problem", "diverges at any learning rate", "No smaller"),
         ((2, 3), (0, 0.1), 0.01, "problem", "does not learn at any", "at most 1, half"),
         ((2, np.inf), (1, np.inf), 0.5, "ok", "is stable", ""),
-        ((2, np.inf), (1, np.inf), 1.5, "warning", "may not learn", "at most 0.5"),
     ],
 )
 def test_rates_beside_closed_and_open_limits(diverges, learns, lr, expected, title, advice):
@@ -85,6 +84,14 @@ def test_rates_beside_closed_and_open_limits(diverges, learns, lr, expected, tit
     [shown] = found.evidence
     assert np.isfinite(shown.value)
     assert np.isnan(shown.low) or shown.low < shown.value < shown.high
+
+
+def test_rates_at_which_no_failure_was_looked_for():
+    """A search that was cut short, or found no end, says nothing about larger rates."""
+    bounds = [StabilityBound(name, 2.0, np.inf) for name in ("diverges", "does-not-learn")]
+    limit = StabilityLimit("diverges", *bounds, trials=(), complete=False, seconds=0.0)
+    assert findings_of({"stability": limit}, {"lr": 3.0}) == ()
+    assert judged("lr-above-limit", {"stability": limit}, lr=1.5).severity == "ok"
 
 
 def gradients(slope, *, scatter=0.0):

@@ -221,6 +221,8 @@ def test_rate_at_which_copies_trained_best():
     near = findings_of(results, {"lr": 1.2 * advice.lr})
     assert severity(far, "recommended-lr") == "note"
     assert severity(near, "recommended-lr") == "ok"
+    hasty = replace(advice, ended="out of time", race=advice.race[:2])
+    assert not findings_of({"advice": hasty}, {"lr": 20 * advice.lr})
     low = [replace(b, low=0.9 * advice.lr) if b.name == "diverges" else b for b in advice.bounds]
     capped = findings_of({"advice": replace(advice, bounds=tuple(low))}, {"lr": 1.2 * advice.lr})
     assert severity(capped, "recommended-lr") == "note"  # what diverges is not near the best
@@ -353,6 +355,40 @@ def test_no_signal_at_all():
         net[2].bias.fill_(-100.0)  # the rectifier behind it gives zero for every sample
     [found] = [f for f in examine(net, data()).findings if f.rule == "signal-growth"]
     assert (found.severity, found.layer) == ("problem", "4")
+
+
+class Residual(nn.Module):
+    """Every branch starts at zero, as good practice has it."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(FEATURES, 16)
+        self.branches = nn.ModuleList(
+            nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 16)) for _ in range(3)
+        )
+        for branch in self.branches:
+            nn.init.zeros_(branch[-1].weight)
+        self.last = nn.Linear(16, CLASSES)
+
+    def forward(self, x):
+        x = self.first(x)
+        for branch in self.branches:
+            x = x + branch(x)
+        return self.last(x)
+
+
+def zero_last():
+    net = mlp(4, norm=nn.BatchNorm1d)
+    nn.init.zeros_(net[-1].weight)
+    return net
+
+
+@pytest.mark.parametrize("make", [Residual, zero_last])
+def test_layers_that_start_at_zero_are_no_trouble(make):
+    found = examine(make(), data())
+    assert found.worst in ("ok", "note")
+    assert severity(found.findings, "signal-growth") in ("ok", None)
+    assert severity(found.findings, "weight-domination") in ("ok", None)
 
 
 def test_a_trained_network_is_not_judged_like_one_at_its_start():

@@ -18,7 +18,7 @@ APART = 3.0  # factor by which curvature and measured limits differ that is spok
 def recommended(case: Case) -> Iterator[Finding]:
     """The rate at which copies trained best, beside the one asked about."""
     advice = case["advice"]
-    if not advice.ok:
+    if not advice.settled:
         return
     shown = evidence(
         "recommended learning rate",

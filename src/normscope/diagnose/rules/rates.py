@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from normscope.diagnose.rules.base import Case, evidence, rule
@@ -51,16 +52,22 @@ def above_limit(case: Case) -> Iterator[Finding]:
     if case.lr is None:
         return
     limit: StabilityLimit = case["stability"]
+    known = True
     for bound, verb, verbs in (
         (limit.diverges, "diverge", "diverges"),
         (limit.does_not_learn, "not learn", "does not learn"),
     ):
         if case.lr <= bound.low:
             continue
+        if bound.high == math.inf:  # no failure was seen, and none looked for at such rates
+            known = False
+            continue
         severity, title = _verdict(case.lr, bound, verb, verbs)
         yield Finding(
             "", severity, title, (_against(case.lr, bound),), _where(bound), _safe_rate(case)
         )
+        return
+    if not known:
         return
     tighter = min(limit.diverges, limit.does_not_learn, key=lambda bound: bound.low)
     yield Finding(
@@ -83,10 +90,8 @@ def _verdict(lr: float, bound: StabilityBound, verb: str, verbs: str) -> tuple[s
 
 def _where(bound: StabilityBound) -> str:
     if bound.low > 0:
-        end = f"between {bound.low:.3g} and {bound.high:.3g}" if bound.closed else (
-            f"above {bound.low:.3g}"
-        )  # fmt: skip
-        return f"Copies of the network were trained: the limit lies {end}."
+        ends = f"{bound.low:.3g} and {bound.high:.3g}"
+        return f"Copies of the network were trained: the limit lies between {ends}."
     return f"Copies of the network were trained, at rates down to {bound.high:.3g}: all failed."
 
 
@@ -103,7 +108,7 @@ def _against(lr: float, bound: StabilityBound) -> Evidence:
 
 def _safe_rate(case: Case) -> str:
     """What to train with: the best rate of the race, else half of what copies bore."""
-    if "advice" in case and case["advice"].ok:
+    if "advice" in case and case["advice"].settled:
         return f"Train with about {case['advice'].lr:.2g}, at which copies trained best."
     limit: StabilityLimit = case["stability"]
     for bound, what in ((limit.does_not_learn, "learned"), (limit.diverges, "did not diverge")):

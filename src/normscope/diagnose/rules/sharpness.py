@@ -40,7 +40,7 @@ def pathological(case: Case) -> Iterator[Finding]:
         )
         return
     limit, rates = case.threshold[0], [case.lr] if case.lr is not None else []
-    if "advice" in case and case["advice"].ok:
+    if "advice" in case and case["advice"].settled:
         rates.append(case["advice"].lr)
     if rates and not max(rates) > limit:  # NaN: no curvature bounds this optimizer
         yield Finding(

@@ -10,7 +10,7 @@ import numpy as np
 
 from normscope.diagnose.rules.base import Case, evidence, rule
 from normscope.refs import BJORCK2018, HUANG2020
-from normscope.results import Finding
+from normscope.results import Activations, ChannelStatistics, Finding
 
 GROWS = 3.0  # decades of variance over the depth of the network
 # T4 / T1 above which samples pull one way: with batch norm Bjorck's convolutions stay below 0.1,
@@ -38,8 +38,8 @@ def unjudged(results: dict[str, Any]) -> tuple[str, ...]:
 @rule("signal-growth", "activations", source=BJORCK2018, where="Fig. 3")
 def growth(case: Case) -> Iterator[Finding]:
     """Activations that grow or vanish with depth."""
-    silent = [s for s in case["activations"].outputs if not s.variance.any()]
-    if silent:
+    silent = _silent_end(case["activations"])
+    if len(silent) > 1:  # a last layer that starts at zero is no trouble
         yield Finding(
             "",
             "problem",
@@ -90,6 +90,13 @@ def growth(case: Case) -> Iterator[Finding]:
         "Add normalization to the hidden layers, or scale the initial weights by "
         f"{fit.factor**-0.5:.2g} (the transform 'scale-weights').",
     )
+
+
+def _silent_end(found: Activations) -> list[ChannelStatistics]:
+    """The last layers in a row whose outputs do not vary: skip connections lead past others."""
+    ordered = sorted(found.outputs, key=lambda s: s.number)
+    varying = [i for i, s in enumerate(ordered) if s.variance.any()]
+    return ordered[varying[-1] + 1 if varying else 0 :]
 
 
 @rule("input-independent-gradients", "gradients", source=BJORCK2018, where="Table 1")
@@ -201,12 +208,13 @@ def favoured_class(case: Case) -> Iterator[Finding]:
 @rule("weight-domination", "gradients", source=HUANG2020, where="Sec. on weight domination")
 def weight_domination(case: Case) -> Iterator[Finding]:
     """Layers whose gradient is tiny against their weight, while there is something to learn."""
-    layers = case["gradients"].layers
-    shares = [layer.dominated for layer in layers if math.isfinite(layer.domination)]
+    # No gradient at all comes from a layer of zeros behind it, and no rate changes that.
+    layers = [x for x in case["gradients"].layers if 0 < x.domination < math.inf]
+    shares = [layer.dominated for layer in layers]
     if not shares or case.trained:
         return
     value = float(np.mean(shares))
-    worst = min(layers, key=lambda x: x.domination if math.isfinite(x.domination) else math.inf)
+    worst = min(layers, key=lambda x: x.domination)
     shown = (
         evidence("share of layers dominated by their weight", value, DOMINATED, source="gradients"),
         evidence("smallest sigma_max(gradient) / sigma_max(weight)", worst.domination,
