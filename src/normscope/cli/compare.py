@@ -76,7 +76,8 @@ def _print(found: ExaminationDifference) -> None:
         rows = [[f.change, f.first or "-", f.second or "-", f.title] for f in moved]
         output.print_table(["finding", "A", "B", "title"], rows)
     counts = [f"{len(found.changed(kind))} {kind}" for kind in ("same", "not judged")]
-    output.print_text(f"{len(moved)} findings changed; of the other rules {', '.join(counts)}")
+    what = "1 finding" if len(moved) == 1 else f"{len(moved)} findings"
+    output.print_text(f"{what} changed; of the other rules {', '.join(counts)}")
 
 
 def _cell(value: float) -> str:

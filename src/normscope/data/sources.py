@@ -193,8 +193,9 @@ def _first(paths: list[Path], title: str) -> Path:
             return path
     raise InputError(
         f"{title} was not found: there is no {' nor '.join(str(p) for p in paths)}. Pass "
-        "data_dir= (or set NORMSCOPE_DATA) to the folder that torchvision calls root, or fetch it "
-        "with load_data(..., download=True). The data set 'digits' needs no file."
+        "data_dir= (--data-dir on the command line, or NORMSCOPE_DATA) for the folder that "
+        "torchvision calls root, or fetch it in Python with load_data(..., download=True). The "
+        "data set 'digits' needs no file."
     )
 
 

@@ -36,11 +36,13 @@ class Remade:
         self, optimizer: torch.optim.Optimizer, model: nn.Module, momentum: float | None
     ) -> None:
         self.kind: Any = type(optimizer)
-        taken = inspect.signature(self.kind).parameters  # defaults may hold more than it takes
         self.groups: list[dict[str, Any]] = []
         held: dict[int, int] = {}  # parameter -> number of its group
         for number, group in enumerate(optimizer.param_groups):
-            settings = {k: v for k, v in group.items() if k in taken and k != "params"}
+            settings = {k: v for k, v in group.items() if k != "params"}
+            if settings.get("lr") == 0 and "initial_lr" in settings:  # a schedule that warms up
+                settings["lr"] = settings["initial_lr"]
+            settings.pop("initial_lr", None)
             if momentum is not None and "momentum" in settings:
                 settings["momentum"] = momentum
             self.groups.append(settings)
@@ -52,15 +54,21 @@ class Remade:
     def __call__(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
         """The optimizer of the trainable parameters of a copy, in their order."""
         found = list(parameters)
-        if len(found) != len(self.places):  # a single one, to look at its settings
-            made: torch.optim.Optimizer = self.kind(found, **self.groups[0])
-            return made
+        known = self.places if len(found) == len(self.places) else [0] * len(found)
         groups = [
-            {**settings, "params": [p for p, place in zip(found, self.places, strict=True)
+            {**settings, "params": [p for p, place in zip(found, known, strict=True)
                                     if place == number]}
             for number, settings in enumerate(self.groups)
         ]  # fmt: skip
-        return self.kind([group for group in groups if group["params"]], **self.groups[0])
+        held = [group for group in groups if group["params"]]
+        made: torch.optim.Optimizer = self.kind(held, **self._arguments())
+        return made
+
+    def _arguments(self) -> dict[str, Any]:
+        """Settings that its class takes; groups may hold more, and bring them themselves."""
+        taken = inspect.signature(self.kind).parameters
+        open_end = any(p.kind is p.VAR_KEYWORD for p in taken.values())
+        return {k: v for k, v in self.groups[0].items() if open_end or k in taken}
 
     def of_changed(self, model: nn.Module) -> Remade:
         """The same for a changed copy: parameters keep their groups, new ones go to the first."""
@@ -88,11 +96,13 @@ class Remade:
         settings = self.groups[0]
         usual = optimizers[name]([nn.Parameter(torch.zeros(1))], 1.0, 0.0, 0.0).param_groups[0]
         free = ("lr", "momentum")
-        same = all(usual[key] == value for key, value in settings.items() if key not in free)
+        same = all(usual.get(key) == value for key, value in settings.items() if key not in free)
         return name if same else None
 
     def __str__(self) -> str:
-        shown = ", ".join(f"{k}={v}" for k, v in self.groups[0].items() if v not in (None, False))
+        shown = ", ".join(
+            f"{k}={v}" for k, v in self.groups[0].items() if not (v is None or v is False)
+        )
         more = f", {len(self.groups)} groups" if len(self.groups) > 1 else ""
         return f"{self.kind.__name__}({shown}{more})"
 
@@ -124,6 +134,7 @@ def chosen_optimizer(optimizer: Any, model: nn.Module, momentum: float | None) -
             "another model. Make it from model.parameters(), or give its name and lr."
         )
     made = Remade(optimizer, model, momentum)
+    _refuse_what_cannot_be_made(made, model)
     notes: tuple[str, ...] = ()
     if len(set(made.rates)) > 1:
         notes = (
@@ -133,6 +144,18 @@ def chosen_optimizer(optimizer: Any, model: nn.Module, momentum: float | None) -
         )
     inertia = float(made.groups[0].get("momentum", 0.0))
     return Chosen(made.name or made, next(iter(made.rates), None), inertia, notes)
+
+
+def _refuse_what_cannot_be_made(made: Remade, model: nn.Module) -> None:
+    way_out = "Give a function of the parameters, such as lambda p: torch.optim.SGD(p, 0.1)."
+    if made.kind is torch.optim.LBFGS:
+        raise InputError(f"LBFGS asks for several losses a step, which is not supported. {way_out}")
+    try:
+        made(_trainable(model))
+    except TypeError as error:
+        raise InputError(
+            f"{made.kind.__name__} cannot be made again for copies of the model: {error}. {way_out}"
+        ) from error
 
 
 def _trainable(model: nn.Module) -> list[nn.Parameter]:

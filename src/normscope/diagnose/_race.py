@@ -119,6 +119,8 @@ def _around(race: Sequence[StabilityTrial], best: StabilityTrial) -> list[Stabil
     """Those next to each other, the best among them, that came to about as low a loss."""
     ordered = sorted(race, key=lambda trial: trial.lr)
     line = score(best) * EQUAL if score(best) > 0 else score(best)
+    if best.start > score(best):  # what hardly learned is not as good as what did
+        line = min(line, (best.start + score(best)) / 2)
     good = [score(trial) <= line for trial in ordered]
     place = ordered.index(best)
     first = last = place

@@ -97,7 +97,9 @@ def examine(
         "preset": preset,
         "max_seconds": max_seconds,
         "batch": done.samples,
+        "chance": subject.chance,
         "seed": seed,
+        **({"attention": True} if subject.attends else {}),
     }
     return Examination(
         model=plan.model,

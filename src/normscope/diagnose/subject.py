@@ -28,6 +28,7 @@ from normscope.measure._stream import as_stream, is_pair
 from normscope.measure._task import Task, as_task
 from normscope.measure.risk import Risk, check_model
 from normscope.seeds import checked_seed
+from normscope.train.stability.judge import chance_loss
 
 __all__ = ["BATCH_SIZE", "Subject", "as_subject"]
 
@@ -77,13 +78,29 @@ class Subject:
         return coupling_layers(self.model)
 
     @functools.cached_property
-    def outputs_per_sample(self) -> int:
-        """Numbers that the model gives for one sample: its classes, times its pixels."""
+    def _outputs(self) -> Any:
+        """Of the first batch."""
         risk = self.risk()
         function = risk.function()
         with function.open(), torch.no_grad():
-            outputs = function(function.values, function.prepared(risk.batches[0]))
-        return sum(leaf.numel() for leaf in float_leaves(outputs)) // self.samples
+            return function(function.values, function.prepared(risk.batches[0]))
+
+    @property
+    def outputs_per_sample(self) -> int:
+        """Numbers that the model gives for one sample: its classes, times its pixels."""
+        return sum(leaf.numel() for leaf in float_leaves(self._outputs)) // self.samples
+
+    @property
+    def chance(self) -> float:
+        """Loss of the best constant answer on the first batch; NaN if that is not known."""
+        if not self.task.has_outputs or self.batches[0][1] is None:
+            return math.nan
+        return chance_loss(self.task.loss, [(self._outputs, self.batches[0][1])])
+
+    @property
+    def attends(self) -> bool:
+        """Whether it has layers of attention, by their names."""
+        return any("attention" in type(m).__name__.lower() for m in self.model.modules())
 
     @property
     def optimizer_name(self) -> str:

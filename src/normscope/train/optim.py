@@ -11,7 +11,7 @@ from torch import nn
 from normscope.errors import InputError
 from normscope.registry import Registry
 
-__all__ = ["OptimizerFactory", "build_optimizer", "optimizers"]
+__all__ = ["OptimizerFactory", "build_optimizer", "check_optimizer", "optimizers"]
 
 OptimizerFactory = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 Builder = Callable[[list[nn.Parameter], float, float, float], torch.optim.Optimizer]
@@ -51,6 +51,17 @@ optimizers.add("adam", _adam)
 optimizers.add("adamw", _adamw)
 
 
+def check_optimizer(optimizer: object) -> None:
+    """Refuse an optimizer that is bound to the parameters of one model."""
+    if isinstance(optimizer, torch.optim.Optimizer):
+        kind = type(optimizer).__name__
+        raise InputError(
+            f"optimizer must be a name or a function of the parameters, since copies are trained. "
+            f"Got a {kind}, which holds the parameters of one model: pass "
+            f"lambda p: torch.optim.{kind}(p, ...)."
+        )
+
+
 def build_optimizer(
     model: nn.Module,
     optimizer: str | OptimizerFactory,
@@ -72,6 +83,7 @@ def build_optimizer(
             f"The model ({type(model).__name__}) has no trainable parameter. Set "
             "requires_grad_(True) on what should be trained."
         )
+    check_optimizer(optimizer)
     if not isinstance(optimizer, str):
         return _from_factory(optimizer, trainable, lr, momentum, weight_decay)
     build = optimizers[optimizer]

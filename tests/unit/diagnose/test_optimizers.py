@@ -8,6 +8,7 @@ from torch import nn
 
 import normscope as ns
 from normscope.diagnose._optimizers import Remade, chosen_optimizer
+from normscope.errors import InputError
 
 
 def net() -> nn.Module:
@@ -102,6 +103,51 @@ def test_momentum_takes_the_place_of_the_optimizers_own():
     chosen = chosen_optimizer(given, model, 0.0)
     assert chosen.momentum == 0
     assert chosen.optimizer(net().parameters()).param_groups[0]["momentum"] == 0
+
+
+class Scaled(torch.optim.SGD):
+    """With settings that only its groups know."""
+
+    def __init__(self, params, lr=0.1, **settings):
+        super().__init__(params, lr=lr)
+        for group in self.param_groups:
+            group.update({"scale": 1.0} | settings)
+
+
+def test_settings_of_an_open_signature_are_kept():
+    model = net()
+    remade = chosen_optimizer(Scaled(model.parameters(), scale=10.0), model, None).optimizer
+    assert remade(net().parameters()).param_groups[0]["scale"] == 10
+
+
+def test_a_schedule_that_warms_up_from_zero():
+    model = net()
+    given = torch.optim.SGD(model.parameters(), 0.3)
+    torch.optim.lr_scheduler.LambdaLR(given, lambda step: step / 10)
+    assert given.param_groups[0]["lr"] == 0
+    assert chosen_optimizer(given, model, None).lr == 0.3
+
+
+class Strict(torch.optim.SGD):
+    def __init__(self, params, lr, power):
+        super().__init__(params, lr=lr)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [(torch.optim.LBFGS, "LBFGS asks for several losses"),
+     (lambda p: Strict(p, 0.1, 2), "Strict cannot be made again .*power.* function of the par")],
+)  # fmt: skip
+def test_what_cannot_be_made_again_is_refused(make, words):
+    model = net()
+    with pytest.raises(InputError, match=words):
+        chosen_optimizer(make(model.parameters()), model, None)
+
+
+def test_a_search_by_itself_takes_a_function():
+    model = ns.network("mlp:64-12-10")
+    with pytest.raises(InputError, match="holds the parameters of one model: pass lambda p"):
+        ns.max_stable_lr(model, "digits", "mse", optimizer=torch.optim.Adam(model.parameters()))
 
 
 def test_trainings_use_it_and_say_so():

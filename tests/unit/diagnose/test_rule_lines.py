@@ -94,6 +94,27 @@ def test_rates_at_which_no_failure_was_looked_for():
     assert judged("lr-above-limit", {"stability": limit}, lr=1.5).severity == "ok"
 
 
+@pytest.mark.parametrize(
+    ("diverges", "learns", "words", "advice"),
+    [
+        ((20.0, 30.0), (20.0, 30.0), "went unharmed", "Nothing has to be done"),
+        ((1.0, 2.0), (0.5, 0.6), "do not pass it unharmed", "at most 0.25"),
+        ((1.0, np.inf), (1.0, np.inf), "The loss may rise", "If the loss rises"),
+    ],
+)
+def test_a_rate_above_the_threshold_that_was_trained_with(diverges, learns, words, advice):
+    limit = StabilityLimit(
+        "diverges", StabilityBound("diverges", *diverges),
+        StabilityBound("does-not-learn", *learns), trials=(), complete=True, seconds=0.0,
+    )  # fmt: skip
+    top = found()["sharpness"].largest
+    spectrum = replace(found()["sharpness"], values=found()["sharpness"].values / top)
+    one = judged("lr-above-threshold", {"sharpness": spectrum, "stability": limit}, lr=3.0)
+    assert one.severity == "note"
+    assert words in one.meaning
+    assert advice in one.advice
+
+
 def gradients(slope, *, scatter=0.0):
     """Layers whose squared gradient falls by ``slope`` decades from one to the next."""
     layers = found()["gradients"].layers
@@ -125,6 +146,7 @@ def layout(**changes):
     [
         ({}, "ok", "what comes out is not"),
         ({"output_norm": "9", "last_input_norm": None}, "ok", "outputs are normalized"),
+        ({"output_norm": "1"}, "ok", "outputs are normalized"),
         ({"last_input_norm": None}, "warning", "goes into the last layer is not"),
         ({"last_input_power": 9.9}, "ok", "what comes out is not"),
         ({"last_input_power": 10.1}, "warning", "goes into the last layer is not"),
@@ -133,6 +155,8 @@ def layout(**changes):
 def test_last_layer(changes, expected, words):
     one = judged("last-layer-unnormalized", layout(**changes))
     assert one.severity == expected
+    if "output_norm" in changes:  # '1' is a batch norm
+        assert ("is gone" in one.meaning) == (changes["output_norm"] == "1")
     assert words in one.title
 
 
@@ -236,6 +260,30 @@ def test_favoured_class(predicted, probability, expected):
     outputs = replace(outputs, probability=np.array([probability, *[(1 - probability) / 3] * 3]))
     results = {"gradients": replace(found()["gradients"], outputs=outputs)}
     assert judged("favoured-class", results).severity == expected
+
+
+@pytest.mark.parametrize(
+    ("loss", "gap", "noise", "expected"),
+    [
+        (0.6, 0.01, 0.149, "ok"),  # not below half of chance: the loss tells nothing yet
+        (0.6, 0.01, 0.151, "note"),
+        (0.6, 0.2, 0.1, "warning"),  # but what is seen in it is seen
+        (0.4, 0.01, 0.9, "ok"),
+        (0.01, 0.009, 0.9, "ok"),  # 90 % of next to nothing
+        (0.01, 0.011, 0.9, "warning"),
+    ],
+)
+def test_batch_size_beside_chance(loss, gap, noise, expected):
+    result = found()["regularization"]
+    [layer] = result.layers
+    scale = 0.01 / float(layer.paper[-1])
+    fields = {name: getattr(layer, name) * scale for name in ("zeta_mean", "zeta_deviation")}
+    fields["deviation_variance"] = np.full_like(layer.deviation_variance, noise**2)
+    result = replace(result, layers=(replace(layer, **fields),), everywhere=np.array([gap]),
+                     population_loss=loss, everywhere_error=np.zeros(1))  # fmt: skip
+    results = {"regularization": result, "layout": found()["layout"]}
+    size = int(result.batch_sizes[-1])
+    assert judged("batch-size", results, batch=size, chance=1.0).severity == expected
 
 
 @pytest.mark.parametrize(

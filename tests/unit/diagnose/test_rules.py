@@ -264,6 +264,37 @@ def test_a_remedy_with_which_copies_learn_worse_is_not_advised():
     assert "5 times flatter, but copies with it learned worse" in finding.advice
 
 
+def test_the_remedy_is_one_that_learns_if_one_does():
+    found = standard(STANDARD["pathological-sharpness"][0])
+    changes = ["norm-output", "norm-before-last"]
+    changed = what_if(mlp(4, 200), learnable(), changes, steps=10, tol=0.5)
+    before, first, second = changed.variants
+    first = replace(first, lambda_max=before.lambda_max / 9, reached=2 * before.reached)
+    second = replace(second, lambda_max=before.lambda_max / 3, reached=before.reached / 2,
+                     learned=True)  # fmt: skip
+    for flat, words in ((3, "'norm-before-last' makes the loss 3 times flatter"),
+                        (0.5, "'norm-before-last' does not flatten the loss, but")):  # fmt: skip
+        second = replace(second, lambda_max=before.lambda_max / flat)
+        tried = replace(changed, variants=(before, first, second))
+        again = findings_of({**found.measurements, "what_if": tried}, found.config)
+        [finding] = [f for f in again if f.rule == "pathological-sharpness"]
+        assert words in finding.advice
+
+
+def test_a_change_is_held_against_the_best_that_is_known_of_the_network():
+    advice = suggest_lr(mlp(), learnable(), steps=20)
+    changed = what_if(mlp(), learnable(), ["norm-before-last"], steps=20, tol=0.5)
+    known = min(float(t.losses[16:21].mean()) for t in advice.race)
+    slow = replace(changed.before, reached=10 * known)
+    for reached, expected in ((0.7 * known, "note"), (2 * known, "ok")):
+        after = replace(changed.after[0], reached=reached, learned=True)
+        results = {"what_if": replace(changed, variants=(slow, after)), "advice": advice}
+        [one] = [f for f in findings_of(results, {}) if f.rule == "promising-change"]
+        assert one.severity == expected
+        if expected == "note":
+            assert f"instead of {known:.3g} in 20 updates" in one.title
+
+
 def test_remedy_of_pathological_sharpness_is_the_measured_one():
     found = standard(STANDARD["pathological-sharpness"][0])
     changed = what_if(mlp(4, 200), data(), ["norm-output"], limits=False)
@@ -339,6 +370,17 @@ def test_equal_outputs_favour_no_class():
     outputs = examine(flat, data())["gradients"].outputs
     assert outputs.predicted[2] > 0.9
     assert severity(examine(flat, data()).findings, "favoured-class") == "ok"
+
+
+def test_networks_that_conditioning_says_nothing_about():
+    """One hidden layer has no inner one; streams of attention have few directions anyway."""
+    shallow = examine(mlp(2, norm=nn.BatchNorm1d), data(), preset="standard")
+    assert severity(shallow.findings, "ill-conditioned-layer") is None
+    layer = nn.TransformerEncoderLayer(12, 2, 24, batch_first=True)
+    net = nn.Sequential(nn.Unflatten(1, (1, 12)), layer, nn.Flatten(), nn.Linear(12, CLASSES))
+    found = examine(net, data(), preset="standard")
+    assert found.config["attention"]
+    assert severity(found.findings, "ill-conditioned-layer") is None
 
 
 def test_few_samples_do_not_make_a_layer_ill_conditioned():

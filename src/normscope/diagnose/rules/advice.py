@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 from normscope.diagnose.rules.base import Case, evidence, rule
 from normscope.refs import BJORCK2018, HUANG2020
 from normscope.results import Finding, LRAdvice, Variant, WhatIf
+from normscope.train.stability.judge import late
 
 WIDE = 1.2  # ratio of the ends of an interval that is worth telling
 NEAR = 1.5  # a learning rate that far outside the best ones of the race still counts as near
@@ -49,7 +51,7 @@ def recommended(case: Case) -> Iterator[Finding]:
 @rule("promising-change", "what_if", source=HUANG2020, where="Sec. on the last layer; Tables A, B")
 def promising(case: Case) -> Iterator[Finding]:
     """The change with which copies of the network learned better, if there is one."""
-    found = case["what_if"]
+    found = _with_race(case)
     best = found.best
     if (only := _first_to_learn(case)) is not None:
         yield Finding(
@@ -73,6 +75,8 @@ def promising(case: Case) -> Iterator[Finding]:
         )
         return
     before, (gain, low, high) = found.before.reached, found.limit_ratio(best)
+    steps = found.config.get("steps")
+    within = f" in {steps} updates" if steps else ""
     shown = [
         evidence("lowest loss reached, after / before", best.reached / before, 1.0,
                  source="what_if"),
@@ -85,12 +89,24 @@ def promising(case: Case) -> Iterator[Finding]:
         "",
         "note",
         f"With {best.change!r} copies come to a loss of {best.reached:.3g} instead of "
-        f"{before:.3g}{rate}",
+        f"{before:.3g}{within}{rate}",
         tuple(item for item in shown if math.isfinite(item.value)),
         "A copy with this change was trained beside the network as it is, at many rates."
         + _other_story(found, best),
         f"Try ns.apply_transform(model, {best.change!r}), then suggest_lr again.",
     )
+
+
+def _with_race(case: Case) -> WhatIf:
+    """The changes, with the best that is known of the network as it is after as many updates."""
+    found: WhatIf = case["what_if"]
+    steps = found.config.get("steps")
+    if "advice" not in case or not steps:
+        return found
+    races = [t.losses for t in case["advice"].race if len(t.losses) > steps]
+    ends = [float(losses[late(steps)].mean()) for losses in races]
+    known = min([*ends, found.before.reached])
+    return replace(found, variants=(replace(found.before, reached=known), *found.after))
 
 
 def _other_story(found: WhatIf, best: Variant) -> str:

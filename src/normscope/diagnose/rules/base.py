@@ -57,11 +57,14 @@ class Case:
 
     @property
     def trained(self) -> bool:
-        """Whether the loss of a classifier is far below chance: its start is long past."""
-        if "gradients" not in self or self["gradients"].outputs is None:
-            return False
-        chance = math.log(len(self["gradients"].outputs.predicted))
-        return bool(self["gradients"].loss < TRAINED * chance)
+        """Whether the loss is far below chance: the network's start is long past."""
+        return "gradients" in self and bool(self["gradients"].loss < TRAINED * self.chance)
+
+    @property
+    def chance(self) -> float:
+        """Loss of the best constant answer; NaN if that is not known."""
+        found = self.config.get("chance")
+        return math.nan if found is None else float(found)
 
     @property
     def normalized(self) -> bool:

@@ -26,10 +26,10 @@ def ill_conditioned(case: Case) -> Iterator[Finding]:
     """kappa_50 of the layers' factored Fisher matrices."""
     found = case["conditioning"]
     # The inputs of the first layer are the data's own, the last layer is singular under softmax.
-    inner = found.layers[1:-1] or found.layers
+    inner = found.layers[1:-1]
     # Few rows spread the eigenvalues, or leave zeros, which says nothing about the layer.
     layers = [x for x in inner if x.rows >= ENOUGH * _directions(x)]
-    if not layers:
+    if not layers or case.config.get("attention"):  # whose streams have few directions anyway
         return
     shares = np.array([layer.fisher.kappa(P) / _size(layer) for layer in layers])
     worst = int(np.argmax(shares))
@@ -54,7 +54,8 @@ def ill_conditioned(case: Case) -> Iterator[Finding]:
         "Half of the directions of a layer differ that much in curvature: what suits the "
         "sharpest leaves the others standing. Dead units and correlated inputs are the usual "
         "causes." + ("" if math.isfinite(value) else " Some directions get no gradient at all."),
-        "Their inputs are normalized already: look for dead units, and for units that do the same."
+        "The layers before them are normalized already: look for dead units, and for units that do "
+        "the same."
         if case.normalized
         else "Normalize the inputs of these layers.",
         layer=layers[worst].name,

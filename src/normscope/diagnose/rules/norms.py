@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
+import numpy as np
+
 from normscope.diagnose.rules.base import Case, evidence, rule
 from normscope.refs import BJORCK2018, KARAKIDA2019, LUO2019
 from normscope.results import Finding
@@ -13,6 +15,9 @@ from normscope.results.layout import NormUse
 MANY = 0.5  # share of hidden layers with a norm
 GAP, RATIO = 0.5, 2.0  # of running against batch statistics
 POWER = 10.0  # mean square of the last layer's inputs that is called large
+LEAST = 0.1  # of chance: a loss below is taken for that
+STARTED = 0.5  # of chance: from a loss below on a network has learned something
+NOISY = 0.15  # relative deviation of a batch's deviations; that of 22 samples without positions
 STRONG, WEAK = 0.1, 1e-3  # gap and penalty by batch statistics, as shares of the loss
 
 
@@ -29,9 +34,11 @@ def last_layer(case: Case) -> Iterator[Finding]:
                  source="layout"),
     )  # fmt: skip
     if layout.output_norm is not None:
+        gone = any(n.name == layout.output_norm and n.over_batch for n in layout.norms)
         yield Finding(
             "", "ok", "The outputs are normalized like the hidden layers", shown,
-            "Their mean over the samples, which would be the sharpest direction, is gone.",
+            "Their mean over the samples, which would be the sharpest direction, is gone."
+            if gone else "Their mean over the samples is not: only batch norm takes it away.",
         )  # fmt: skip
         return
     if layout.last_input_norm is not None and layout.last_input_power <= POWER:
@@ -133,7 +140,9 @@ def batch_size(case: Case) -> Iterator[Finding]:
     found = case["regularization"]
     size, loss = int(found.batch_sizes[-1]), found.population_loss
     here = case.samples or size
-    scale = size / here / loss if loss > 0 else math.nan  # both fall like 1 / batch size
+    # What is next to nothing is no trouble, however small the loss.
+    floor = 0.0 if math.isnan(case.chance) else LEAST * case.chance
+    scale = size / here / max(loss, floor, 1e-300)  # all fall like 1 / batch size
     gap, wide = scale * float(found.everywhere[-1]), scale * 2 * float(found.everywhere_error[-1])
     penalty = scale * float(sum(layer.paper[-1] for layer in found.layers))
     # The layers that were not measured are taken to give as much each, at most.
@@ -145,7 +154,9 @@ def batch_size(case: Case) -> Iterator[Finding]:
         evidence("penalty zeta gamma^2 of all batch norms, estimated, as a share of the loss",
                  total, WEAK, source="regularization"),
     )  # fmt: skip
-    if gap - wide > STRONG:
+    if gap - wide <= STRONG and loss > STARTED * case.chance:
+        yield from _at_the_start(case, math.sqrt(size / here))
+    elif gap - wide > STRONG:
         yield Finding(
             "",
             "warning",
@@ -178,3 +189,27 @@ def batch_size(case: Case) -> Iterator[Finding]:
             "", "ok", f"The batch of {here} is neither too small nor too large for batch norm",
             shown, "The noise of its statistics is a moderate regularizer.",
         )  # fmt: skip
+
+
+def _at_the_start(case: Case, shrinking: float) -> Iterator[Finding]:
+    """A network that has not learned: its loss does not show the noise of batch statistics."""
+    found, here = case["regularization"], case.samples
+    noise = shrinking * float(np.sqrt(found.layers[0].deviation_variance[-1].mean()))
+    shown = (
+        evidence(f"scatter of the deviations of batches of {here}, relative", noise, NOISY,
+                 source="regularization"),
+    )  # fmt: skip
+    if noise <= NOISY:
+        yield Finding(
+            "", "ok", f"The statistics of batches of {here} scatter little", shown,
+            "What they do to the loss shows after some training.",
+        )  # fmt: skip
+        return
+    yield Finding(
+        "",
+        "note",
+        f"The statistics of batches of {here} scatter by {noise:.0%}",
+        shown,
+        "At its start the loss does not show it; after some training it is likely to.",
+        "Train for some steps and examine again, or use larger batches, group norm, or layer norm.",
+    )

@@ -26,15 +26,14 @@ def above_threshold(case: Case) -> Iterator[Finding]:
         source="sharpness",
     )
     if case.lr > limit:
+        meaning, advice = _beyond(case, limit)
         yield Finding(
             "",
             "note",
             f"The learning rate {case.lr:.3g} is above the local threshold {limit:.3g}",
             (shown,),
-            "In the sharpest direction a step overshoots. The loss may rise at first; training "
-            "often passes this unharmed, because it moves to flatter places.",
-            "If the loss rises and stays up, begin with a learning rate below "
-            f"{limit:.3g} and raise it over some hundred steps.",
+            f"In the sharpest direction a step overshoots. {meaning}",
+            advice,
         )
     else:
         yield Finding(
@@ -44,6 +43,26 @@ def above_threshold(case: Case) -> Iterator[Finding]:
             (shown,),
             "Gradient descent does not overshoot in the sharpest direction.",
         )
+
+
+def _beyond(case: Case, limit: float) -> tuple[str, str]:
+    """What overshooting leads to, by trainings where there are any, and what to do."""
+    assert case.lr is not None
+    if "stability" in case:
+        found: StabilityLimit = case["stability"]
+        if case.lr <= min(found.diverges.low, found.does_not_learn.low):
+            return (
+                "Copies that were trained at such rates went unharmed.",
+                "Nothing has to be done.",
+            )
+        if case.lr >= min(found.diverges.high, found.does_not_learn.high):
+            return "Here trainings do not pass it unharmed.", _safe_rate(case)
+    return (
+        "The loss may rise at first; training often passes this unharmed, because it moves to "
+        "flatter places.",
+        f"If the loss rises and stays up, begin with a learning rate below {limit:.3g} and raise "
+        "it over some hundred steps.",
+    )
 
 
 @rule("lr-above-limit", "stability", source=BJORCK2018, where="Sec. 3 and App. J")
@@ -92,7 +111,7 @@ def _where(bound: StabilityBound) -> str:
     if bound.low > 0:
         ends = f"{bound.low:.3g} and {bound.high:.3g}"
         return f"Copies of the network were trained: the limit lies between {ends}."
-    return f"Copies of the network were trained, at rates down to {bound.high:.3g}: all failed."
+    return "Copies of the network were trained, at many rates: all failed."
 
 
 def _against(lr: float, bound: StabilityBound) -> Evidence:
@@ -101,7 +120,7 @@ def _against(lr: float, bound: StabilityBound) -> Evidence:
         ends = {"low": lr / bound.high, "high": lr / bound.low}
         return evidence("learning rate / limit by bisection", lr / bound.lr, 1.0,
                         source="stability", **ends)  # fmt: skip
-    known = "largest rate that passed" if bound.low > 0 else "smallest rate that was tried"
+    known = "largest rate that passed" if bound.low > 0 else "a rate that failed"
     return evidence(f"learning rate / {known}", lr / (bound.low or bound.high), 1.0,
                     source="stability")  # fmt: skip
 

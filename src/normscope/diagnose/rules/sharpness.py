@@ -52,14 +52,18 @@ def pathological(case: Case) -> Iterator[Finding]:
         return
     remedies, advice = _measured_remedy(case)
     # The outputs of a regression are what is asked for: no norm there.
-    remedy = ("norm-output", "norm-before-last") if case.classifies else ("norm-before-last",)
+    # A norm that is there already is none either.
+    normed = "layout" in case and case["layout"].output_norm is not None
+    remedy = ["norm-before-last"]
+    if case.classifies and not normed:
+        remedy.insert(0, "norm-output")
     yield Finding(
         "",
         "note",
         "Most of the sharpness comes from the mean of the outputs",
         (*shown, *remedies),
         "A few directions, in which all samples move together, are far sharper than the rest, and "
-        "they alone bound the learning rate.",
+        "they alone set the local threshold of the learning rate.",
         advice or f"{case.what_if(*remedy)} shows whether a norm at the last layer helps.",
     )
 
@@ -77,13 +81,17 @@ def _measured_remedy(case: Case) -> tuple[list[Evidence], str]:
     ]  # fmt: skip
     if not tried:
         return [], ""
-    best = max(tried, key=found.curvature_ratio)
-    gain = found.curvature_ratio(best)
-    trained = best.diverges is not None
-    if gain > FLATTER and (not trained or found.learns_as_well(best)):
+    good = [v for v in tried if v.diverges is None or found.learns_as_well(v)]
+    best = max(good, key=found.curvature_ratio, default=None)
+    if best is not None and found.curvature_ratio(best) > FLATTER:
+        gain = found.curvature_ratio(best)
         return shown, (
             f"Normalize the last layer: {best.change!r} makes the loss {gain:.2g} times flatter."
         )
+    if found.best is not None and found.best.change in LAST:
+        return shown, f"{found.best.change!r} does not flatten the loss, but lets it learn better."
+    best = max(tried, key=found.curvature_ratio)
+    gain = found.curvature_ratio(best)
     if gain > FLATTER:
         return shown, (
             f"{best.change!r} makes the loss {gain:.2g} times flatter, but copies with it learned "

@@ -152,8 +152,8 @@ def dead_units(case: Case) -> Iterator[Finding]:
             f"{dead[worst]:.0%} of the units of a layer are dead",
             shown,
             "They give zero for every sample, so that they neither carry a signal nor learn.",
-            "Normalize before the rectifier, use a leaky one, or lower the learning rate that "
-            "killed them.",
+            ("U" if case.normalized else "Normalize before the rectifier, u")
+            + "se a leaky one, or lower the learning rate that killed them.",
             layer=worst,
         )
     elif full[fullest] >= FULL:

@@ -29,7 +29,7 @@ from normscope.train._objective import (
 from normscope.train._random import isolated_random
 from normscope.train.divergence import Divergence
 from normscope.train.loop import fit
-from normscope.train.optim import OptimizerFactory, build_optimizer
+from normscope.train.optim import OptimizerFactory, build_optimizer, check_optimizer
 from normscope.train.run import Event, TrainingRun
 from normscope.train.schedules import Schedule
 from normscope.train.stability.copies import Origin
@@ -58,6 +58,9 @@ class Recipe:
     weight_decay: float
     batch_size: int | None
     rule: Divergence
+
+    def __post_init__(self) -> None:
+        check_optimizer(self.optimizer)
 
     def train(
         self,
