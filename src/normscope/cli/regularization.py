@@ -81,7 +81,7 @@ def run(given: dict[str, Any]) -> None:
     settings = opt.defaults(OPTIONS) | given
     save = output.chart_saver(given["chart"]) if "chart" in given else None
     with users_code(settings["seed"]):
-        result = _measured(settings)
+        result = _measured(settings, own_sizes="batch_sizes" in given)
     if given.get("json"):
         output.print_json(result.to_dict())
     else:
@@ -93,10 +93,11 @@ def run(given: dict[str, Any]) -> None:
         save(result.chart())
 
 
-def _measured(settings: dict[str, Any]) -> BatchNormRegularization:
+def _measured(settings: dict[str, Any], *, own_sizes: bool) -> BatchNormRegularization:
     from normscope.measure import bn_regularization
 
     data = targets.data_target(settings["data"], data_dir=settings["data_dir"])
+    settings = settings | {"batch_sizes": _fitting(settings, data, own_sizes=own_sizes)}
     model = _network(settings, data)
     with output.working("Measuring batch norm's regularization"):
         return bn_regularization(
@@ -111,6 +112,19 @@ def _measured(settings: dict[str, Any]) -> BatchNormRegularization:
             curvature=settings["curvature"],
             seed=settings["seed"],
         )
+
+
+def _fitting(settings: dict[str, Any], data: Any, *, own_sizes: bool) -> tuple[int, ...]:
+    """Batch sizes that the data are enough for: known before a training, not after it."""
+    import torch
+
+    from normscope.measure.regularization._pool import pool_of
+    from normscope.measure.regularization.strength import checked_batch_sizes
+
+    limit, sizes = settings["max_samples"], settings["batch_sizes"]
+    pool = pool_of(data, max_samples=limit, one_hot=False, dtype=torch.float32, seed=0)
+    fitting = tuple(size for size in sizes if size <= pool.size)
+    return checked_batch_sizes(sizes if own_sizes or not fitting else fitting, pool.size)
 
 
 def _network(settings: dict[str, Any], data: Any) -> Any:

@@ -24,6 +24,7 @@ __all__ = ["suggest_lr"]
 
 LONGER = 3  # times the steps of the bisection, for the race
 WIDE = 1.2  # ratio of the ends of an interval that is worth telling
+TRAINED = 0.3  # of chance
 RISES = 2.0  # times the loss of the start
 NONE = math.nan
 
@@ -204,12 +205,16 @@ def _reason(choice: Choice, count: int, limit: StabilityLimit) -> str:
         words.append(
             f"from {choice.low:.3g} to {choice.high:.3g} the loss stays below {EQUAL:g} times that"
         )
-    if limit.diverges.closed:
-        words.append(f"training diverges at {limit.diverges.lr / choice.lr:.3g} times this rate")
-    if (peak := float(best.losses.max())) > RISES * best.start:
+    ends = [("diverges", limit.diverges), ("no longer learns", limit.does_not_learn)]
+    closed = [(bound.lr, what) for what, bound in ends if bound.closed]
+    if closed:
+        nearest, what = min(closed)
+        words.append(f"training {what} at {nearest / choice.lr:.3g} times this rate")
+    learned_before = best.start < TRAINED * best.chance
+    if learned_before and (peak := float(best.losses.max())) > RISES * best.start:
         words.append(
-            f"on the way the loss rises to {peak:.3g}: a network that is trained already would be "
-            "trained anew, so begin lower there"
+            f"on the way the loss of this trained network rises to {peak:.3g}: to train on, begin "
+            "lower"
         )
     if not best.learned:
         words.append(f"but {best.reason}: train longer before you trust it")

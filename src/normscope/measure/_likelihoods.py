@@ -209,7 +209,7 @@ def _check_labels(targets: Any, logits: Tensor) -> None:
         raise InputError(
             f"Outputs of shape {tuple(logits.shape)} need integer labels of shape {labels} or "
             f"probabilities of shape {tuple(logits.shape)}. Got {targets.dtype} of shape "
-            f"{tuple(targets.shape)}."
+            f"{tuple(targets.shape)}. For numbers to be hit use loss='mse' (--loss mse)."
         )
     low, high = int(targets.min()), int(targets.max())
     if low < 0 or high >= classes:

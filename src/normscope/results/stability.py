@@ -168,6 +168,7 @@ class StabilityLimit(Record):
         updates = sum(trial.updates for trial in self.trials)
         lines = [
             f"largest stable learning rate: {_shown(self.bound)} ({self.criterion})",
+            *self._warning,
             *(
                 f"  {bound.criterion:<15} {_shown(bound)}{_note(bound)}"
                 for bound in (self.diverges, self.does_not_learn)
@@ -177,6 +178,14 @@ class StabilityLimit(Record):
             ", ".join(f"{k} {v}" for k, v in self.config.items() if v is not None),
         ]
         return "\n".join(lines)
+
+    @property
+    def _warning(self) -> list[str]:
+        """That a network stops learning long before it diverges, where it does."""
+        low = self.does_not_learn.low
+        if self.criterion != "diverges" or not 0 < low < self.diverges.low:
+            return []
+        return [f"  it no longer learns at rates well below: stay below {low:.4g}"]
 
     def chart(self, **options: Any) -> Any:
         """Final losses over learning rates, with both intervals, as an Altair chart."""

@@ -125,6 +125,8 @@ class WhatIf(Record):
         ``criterion``: ``"does-not-learn"`` or ``"diverges"``; None takes the first for which both
         limits are closed intervals.
         """
+        if criterion is None and self.before.learned and not variant.learned:
+            return math.nan, math.nan, math.nan  # what never learned bears no rate
         for name in CRITERIA if criterion is None else (criterion,):
             a, b = limit_of(variant, name), limit_of(self.before, name)
             if a is not None and b is not None and a.closed and b.closed:

@@ -198,6 +198,7 @@ def test_running_statistics(changes, expected, layer):
         ((2.01, 2.01), None, "note", None),
         ((1.0, 1.0), 5.0, "ok", None),
         ((1.0, 1.5), 1.01, "note", "4"),
+        ((1.0, 1.5), 2.3, "ok", None),  # as it would be at gamma 1
         ((1.0, 1.5), 0.99, "ok", None),
         ((3.0, 1.0), 1.01, "warning", "1"),
         ((3.0, 1.0), 0.99, "note", "1"),
@@ -286,6 +287,18 @@ def test_batch_size_beside_chance(loss, gap, noise, expected):
     assert judged("batch-size", results, batch=size, chance=1.0).severity == expected
 
 
+def test_few_samples_at_the_start_are_never_called_fine():
+    result = found()["regularization"]
+    results = {"regularization": result, "layout": found()["layout"]}
+    few = replace(result, batch_sizes=np.array([15]), population_loss=1.0,
+                  everywhere=np.zeros(1), everywhere_error=np.zeros(1))  # fmt: skip
+    [layer] = result.layers
+    quiet = replace(layer, deviation_variance=np.zeros_like(layer.deviation_variance))
+    results["regularization"] = replace(few, layers=(quiet,))
+    assert judged("batch-size", results, batch=15, chance=1.0).severity == "note"
+    assert judged("batch-size", results, batch=16, chance=1.0).severity == "ok"
+
+
 @pytest.mark.parametrize(
     ("gap", "error", "paper", "expected"),
     [
@@ -293,8 +306,9 @@ def test_batch_size_beside_chance(loss, gap, noise, expected):
         (0.12, 0.011, 0.1, "note"),  # not known well enough
         (0.09, 0.004, 0.1, "ok"),
         (0.09, 0.006, 0.1, "note"),
-        (0.01, 0.001, 2.6e-4, "ok"),  # by four batch norms, of which one was looked at
-        (0.01, 0.001, 2.4e-4, "note"),
+        (9e-4, 1e-4, 2.6e-4, "ok"),  # by four batch norms, of which one was looked at
+        (9e-4, 1e-4, 2.4e-4, "note"),
+        (1.1e-3, 1e-4, 2.4e-4, "ok"),
     ],
 )
 def test_batch_size(gap, error, paper, expected):
@@ -313,6 +327,19 @@ def test_batch_size(gap, error, paper, expected):
     assert large.evidence[0].threshold in (0.1, 0.001)
     values = {round(e.value, 6) for e in large.evidence}
     assert round(gap / 2, 6) in values  # it falls like 1 / batch size
+
+
+def test_a_trained_network_without_noise_and_one_with_much():
+    """The same gap beside the loss itself: hardly any, and nearly all of it."""
+    result = found()["regularization"]
+    [layer] = result.layers
+    none = {name: 0 * getattr(layer, name) for name in ("zeta_mean", "zeta_deviation")}
+    for gap, expected in ((5e-6, "note"), (9e-3, "ok")):
+        quiet = replace(result, layers=(replace(layer, **none),), everywhere=np.array([gap]),
+                        population_loss=0.01, everywhere_error=np.zeros(1))  # fmt: skip
+        results = {"regularization": quiet, "layout": found()["layout"]}
+        size = int(result.batch_sizes[-1])
+        assert judged("batch-size", results, batch=size, chance=1.0).severity == expected
 
 
 def growth(slope, error=0.0, factor_layers=8):

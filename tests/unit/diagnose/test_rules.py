@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -233,6 +234,22 @@ def learnable():
     return x, x[:, :CLASSES].argmax(1)
 
 
+def test_a_trained_network_is_told_the_rate_that_keeps_what_it_has():
+    advice = suggest_lr(mlp(), learnable(), steps=20)
+    *slow, fast = sorted(advice.race, key=lambda t: t.lr)
+    calm = [replace(t, start=0.1, losses=np.full_like(t.losses, 0.1)) for t in slow]
+    jump = replace(fast, start=0.1, losses=np.full_like(fast.losses, 0.3))
+    advice = replace(advice, race=(*calm, jump), lr=fast.lr)
+    gradients = examine(mlp(), learnable())["gradients"]
+    results = {"advice": advice, "gradients": replace(gradients, loss=0.1)}
+    for lr, expected in ((fast.lr, "note"), (slow[-1].lr, "ok")):
+        found = [f for f in findings_of(results, {"lr": lr, "chance": 1.4}) if "lr" in f.rule]
+        assert [f.severity for f in found] == [expected]
+        assert f"below {slow[-1].lr:.2g}" in found[0].title
+    [new] = [f for f in findings_of(results, {"chance": 0.2}) if f.rule == "recommended-lr"]
+    assert "Train with a learning rate of about" in new.title
+
+
 def test_change_that_lets_it_learn_at_larger_rates():
     options = {"steps": 30, "tol": 0.3, "batch_size": 64}
     sick = what_if(scaled(mlp(), 3.0), learnable(), ["norm-before-last"], **options)
@@ -301,6 +318,8 @@ def test_remedy_of_pathological_sharpness_is_the_measured_one():
     again = findings_of({**found.measurements, "what_if": changed}, found.config)
     [finding] = [f for f in again if f.rule == "pathological-sharpness"]
     assert "'norm-output' makes the loss" in finding.advice
+    assert "whether it learns as well was not measured" in finding.advice
+    assert not [f for f in again if f.rule == "promising-change"]  # nothing was trained
     assert any("norm-output" in e.quantity for e in finding.evidence)
     before, after = changed.variants
     sharper = replace(changed, variants=(before, replace(after, lambda_max=2 * before.lambda_max)))
@@ -325,7 +344,7 @@ def test_usual_scales_are_not_blamed_for_signals_that_die_without_norms():
     [plain] = [f for f in found.findings if f.rule == "gamma-sharpens"]
     assert plain.severity == "ok"
     assert plain.evidence[1].value > 1
-    wide = examine(with_gamma(net, 3.0), data(), preset="standard")
+    wide = examine(with_gamma(mlp(4, 64, norm=nn.BatchNorm1d), 4.0), data(), preset="standard")
     [sharper] = [f for f in wide.findings if f.rule == "gamma-sharpens"]
     assert sharper.severity == "warning"
     assert sharper.layer is None  # all are the same

@@ -216,6 +216,12 @@ def test_where_nothing_learned_divergence_is_compared():
     assert found.best is found["calm"]
 
 
+def test_what_never_learned_bears_no_rate():
+    deaf = variant("deaf", 60.0, 1.8, 2.2, learned=False)
+    assert math.isnan(table(deaf).limit_ratio(deaf)[0])
+    assert table(deaf).limit_ratio(deaf, "diverges")[0] == pytest.approx(2)
+
+
 def test_a_real_network_whose_ratios_differ():
     found = what_if(net(), "digits", ["norm-output"], steps=20, tol=0.5)
     assert found.disagreement(found.after[0]) > 3

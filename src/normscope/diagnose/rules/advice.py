@@ -13,6 +13,7 @@ from normscope.train.stability.judge import late
 
 WIDE = 1.2  # ratio of the ends of an interval that is worth telling
 NEAR = 1.5  # a learning rate that far outside the best ones of the race still counts as near
+RISES = 2.0  # times the loss of the start
 APART = 3.0  # factor by which curvature and measured limits differ that is spoken of
 
 
@@ -29,11 +30,30 @@ def recommended(case: Case) -> Iterator[Finding]:
         high=advice.high,
         source="advice",
     )
-    if case.lr is not None and _near(case.lr, advice):
+    anew = case.trained and advice.race and _calm_rate(advice) < advice.lr
+    if case.lr is not None and _near(case.lr, advice) and not anew:
         yield Finding(
             "", "ok", f"The learning rate is near the best one, {advice.lr:.2g}", (shown,),
             advice.reason,
         )  # fmt: skip
+        return
+    if anew:
+        calm = _calm_rate(advice)
+        if case.lr is not None and case.lr <= calm:
+            yield Finding(
+                "", "ok", f"The learning rate is one to train on with, below {calm:.2g}", (shown,),
+                "At larger rates the loss of this trained network rises first.",
+            )  # fmt: skip
+            return
+        yield Finding(
+            "",
+            "note",
+            f"To train on, keep the learning rate below {calm:.2g}",
+            (shown,),
+            "The network is trained already; at larger rates its loss rises first, and it is "
+            "trained anew.",
+            f"Set lr={calm:.2g} or lower.",
+        )
         return
     wide = advice.high > WIDE * advice.low
     asked = "" if case.lr is None else f" instead of {case.lr:.2g}"
@@ -53,6 +73,9 @@ def promising(case: Case) -> Iterator[Finding]:
     """The change with which copies of the network learned better, if there is one."""
     found = _with_race(case)
     best = found.best
+    trained = [v for v in found.after if v.diverges is not None]
+    if not trained:
+        return
     if (only := _first_to_learn(case)) is not None:
         yield Finding(
             "",
@@ -70,8 +93,8 @@ def promising(case: Case) -> Iterator[Finding]:
             "",
             "ok",
             "None of the changes tried lets it learn better",
-            (evidence("changes tried", len(found.after), source="what_if"),),
-            "Copies were changed and trained: " + ", ".join(v.change for v in found.after) + ".",
+            (evidence("changes tried", len(trained), source="what_if"),),
+            "Copies were changed and trained: " + ", ".join(v.change for v in trained) + ".",
         )
         return
     before, (gain, low, high) = found.before.reached, found.limit_ratio(best)
@@ -92,9 +115,21 @@ def promising(case: Case) -> Iterator[Finding]:
         f"{before:.3g}{within}{rate}",
         tuple(item for item in shown if math.isfinite(item.value)),
         "A copy with this change was trained beside the network as it is, at many rates."
+        + _longer(case)
         + _other_story(found, best),
         f"Try ns.apply_transform(model, {best.change!r}), then suggest_lr again.",
     )
+
+
+def _longer(case: Case) -> str:
+    """What the network as it is comes to in the longer trainings of the race."""
+    if "advice" not in case or not case["advice"].race:
+        return ""
+    sound = [t for t in case["advice"].race if not t.diverged]
+    if not sound:
+        return ""
+    best = min(sound, key=lambda t: t.final)
+    return f" As it is it comes to {best.final:.3g} in {best.updates} updates."
 
 
 def _with_race(case: Case) -> WhatIf:
@@ -118,6 +153,12 @@ def _other_story(found: WhatIf, best: Variant) -> str:
         f" The curvature at the start alone would promise {promised:.2g} times the rate: it is not "
         "what limits training."
     )
+
+
+def _calm_rate(advice: LRAdvice) -> float:
+    """The largest rate of the race at which the loss never rose much; the smallest if none."""
+    calm = [t.lr for t in advice.race if not t.diverged and t.losses.max() <= RISES * t.start]
+    return max(calm) if calm else min(t.lr for t in advice.race)
 
 
 def _near(lr: float, advice: LRAdvice) -> bool:

@@ -135,7 +135,7 @@ def explosion(case: Case) -> Iterator[Finding]:
         "warning",
         "Gradients explode towards the input, layer by layer of batch norm",
         shown,
-        f"The first layers get gradients 10^{decades / 2:.1f} times those of the last. After one "
-        "step their weights are so large that they hardly learn again.",
+        f"The first layers get gradients 10^{decades / 2:.1f} times those of the last: they move "
+        "most, and they bound the learning rate.",
         "Add skip connections, use fewer batch norms, or layer norm in their place.",
     )

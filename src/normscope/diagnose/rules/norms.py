@@ -9,7 +9,7 @@ import numpy as np
 
 from normscope.diagnose.rules.base import Case, evidence, rule
 from normscope.refs import BJORCK2018, KARAKIDA2019, LUO2019
-from normscope.results import Finding
+from normscope.results import Evidence, Finding
 from normscope.results.layout import NormUse
 
 MANY = 0.5  # share of hidden layers with a norm
@@ -17,6 +17,7 @@ GAP, RATIO = 0.5, 2.0  # of running against batch statistics
 POWER = 10.0  # mean square of the last layer's inputs that is called large
 LEAST = 0.1  # of chance: a loss below is taken for that
 STARTED = 0.5  # of chance: from a loss below on a network has learned something
+FEW = 16  # samples from which the start says something about later
 NOISY = 0.15  # relative deviation of a batch's deviations; that of 22 samples without positions
 STRONG, WEAK = 0.1, 1e-3  # gap and penalty by batch statistics, as shares of the loss
 
@@ -144,15 +145,9 @@ def batch_size(case: Case) -> Iterator[Finding]:
     floor = 0.0 if math.isnan(case.chance) else LEAST * case.chance
     scale = size / here / max(loss, floor, 1e-300)  # all fall like 1 / batch size
     gap, wide = scale * float(found.everywhere[-1]), scale * 2 * float(found.everywhere_error[-1])
-    penalty = scale * float(sum(layer.paper[-1] for layer in found.layers))
-    # The layers that were not measured are taken to give as much each, at most.
-    norms = [n for n in case["layout"].norms if n.over_batch]
-    total = penalty * max(len(norms) / len(found.layers), 1.0)
-    shown = (
-        evidence(f"gap of the loss at batch size {here}, as a share of the loss",
-                 gap, STRONG, low=gap - wide, high=gap + wide, source="regularization"),
-        evidence("penalty zeta gamma^2 of all batch norms, estimated, as a share of the loss",
-                 total, WEAK, source="regularization"),
+    shown = evidence(
+        f"gap of the loss at batch size {here}, as a share of the loss (or a tenth of chance)",
+        gap, STRONG, low=gap - wide, high=gap + wide, source="regularization",
     )  # fmt: skip
     if gap - wide <= STRONG and loss > STARTED * case.chance:
         yield from _at_the_start(case, math.sqrt(size / here))
@@ -161,7 +156,7 @@ def batch_size(case: Case) -> Iterator[Finding]:
             "",
             "warning",
             f"The batch of {here} is small for batch norm",
-            shown,
+            (shown,),
             "The noise of its statistics makes up a good part of the loss.",
             "Use larger batches, group norm, or layer norm.",
         )
@@ -170,16 +165,16 @@ def batch_size(case: Case) -> Iterator[Finding]:
             "",
             "note",
             f"The batch of {here} may be small for batch norm",
-            shown,
+            (shown,),
             "The noise of its statistics is not known well enough to tell.",
             f"ns.bn_regularization(model, data, loss, batch_size={here}) measures it on more data.",
         )
-    elif total < WEAK:
+    elif (weak := _penalty(case, size / here)).value < WEAK:
         yield Finding(
             "",
             "note",
             f"At a batch of {here} batch norm hardly regularizes",
-            shown[::-1],
+            (weak, shown),
             "Its statistics are nearly those of the population.",
             "If you came from smaller batches and miss it, gamma decay gives it back: "
             "ns.bn_regularization(...).restoring_decay(small, large).",
@@ -187,8 +182,22 @@ def batch_size(case: Case) -> Iterator[Finding]:
     else:
         yield Finding(
             "", "ok", f"The batch of {here} is neither too small nor too large for batch norm",
-            shown, "The noise of its statistics is a moderate regularizer.",
+            (shown,), "The noise of its statistics is a moderate regularizer.",
         )  # fmt: skip
+
+
+def _penalty(case: Case, shrinking: float) -> Evidence:
+    """What batch norm adds to the loss, by zeta and as measured, whichever is more."""
+    found, loss = case["regularization"], max(case["regularization"].population_loss, 1e-300)
+    # The layers that were not measured are taken to give as much each, at most.
+    norms = [n for n in case["layout"].norms if n.over_batch]
+    others = max(len(norms) / len(found.layers), 1.0)
+    penalty = others * float(sum(layer.paper[-1] for layer in found.layers))
+    return evidence(
+        "penalty zeta gamma^2 of all batch norms, or the gap, as a share of the loss",
+        shrinking * max(penalty, float(found.everywhere[-1])) / loss, WEAK,
+        source="regularization",
+    )  # fmt: skip
 
 
 def _at_the_start(case: Case, shrinking: float) -> Iterator[Finding]:
@@ -199,7 +208,7 @@ def _at_the_start(case: Case, shrinking: float) -> Iterator[Finding]:
         evidence(f"scatter of the deviations of batches of {here}, relative", noise, NOISY,
                  source="regularization"),
     )  # fmt: skip
-    if noise <= NOISY:
+    if noise <= NOISY and here >= FEW:
         yield Finding(
             "", "ok", f"The statistics of batches of {here} scatter little", shown,
             "What they do to the loss shows after some training.",

@@ -81,7 +81,7 @@ def _measured_remedy(case: Case) -> tuple[list[Evidence], str]:
     ]  # fmt: skip
     if not tried:
         return [], ""
-    good = [v for v in tried if v.diverges is None or found.learns_as_well(v)]
+    good = [v for v in tried if found.learns_as_well(v)]
     best = max(good, key=found.curvature_ratio, default=None)
     if best is not None and found.curvature_ratio(best) > FLATTER:
         gain = found.curvature_ratio(best)
@@ -92,12 +92,17 @@ def _measured_remedy(case: Case) -> tuple[list[Evidence], str]:
         return shown, f"{found.best.change!r} does not flatten the loss, but lets it learn better."
     best = max(tried, key=found.curvature_ratio)
     gain = found.curvature_ratio(best)
+    if gain > FLATTER and best.diverges is None:
+        return shown, (
+            f"{best.change!r} makes the loss {gain:.2g} times flatter at the start; whether it "
+            "learns as well was not measured."
+        )
     if gain > FLATTER:
         return shown, (
             f"{best.change!r} makes the loss {gain:.2g} times flatter, but copies with it learned "
             "worse: leave the last layer as it is."
         )
-    how = "hardly flatter" if gain > 1 else f"{1 / gain:.2g} times sharper"
+    how = f"{1 / gain:.2g} times sharper" if gain < 1 / FLATTER else "about as sharp"
     return shown, f"Normalizing the last layer does not help: with {best.change!r} it is {how}."
 
 
@@ -116,8 +121,10 @@ def gamma_sharpens(case: Case) -> Iterator[Finding]:
         shown.append(
             evidence("predicted lambda_max, with norms / without", ratio, 1.0, source="prediction")
         )
-    # At gamma 1 a network without norms is flatter only if its signals die: no fault of gamma.
-    sharpens = ratio is not None and ratio > 1 and widest.gamma > USUAL_GAMMA
+    # Where a network without norms is flatter than one with gamma 1, its signals die: no fault of
+    # gamma. And the theory is that of random weights.
+    beyond = ratio is not None and 1 < ratio <= widest.gamma**2
+    sharpens = beyond and widest.gamma > USUAL_GAMMA and not case.trained
     if not sharpens and widest.gamma < WIDE_GAMMA:
         yield Finding(
             "",

@@ -30,14 +30,16 @@ def unjudged(results: dict[str, Any]) -> tuple[str, ...]:
     if seen >= ENOUGH:
         return ()
     return (
-        f"Too few samples for a verdict on dead units, a favoured class and the agreement of "
-        f"gradients: {seen} of at least {ENOUGH}. A loader with larger batches gives one.",
+        f"Too few samples for a verdict on signals, dead units, a favoured class and the agreement "
+        f"of gradients: {seen} of at least {ENOUGH}. A loader with larger batches gives one.",
     )
 
 
 @rule("signal-growth", "activations", source=BJORCK2018, where="Fig. 3")
 def growth(case: Case) -> Iterator[Finding]:
     """Activations that grow or vanish with depth."""
+    if case["activations"].num_samples < ENOUGH:
+        return
     silent = _silent_end(case["activations"])
     if len(silent) > 1:  # a last layer that starts at zero is no trouble
         yield Finding(
@@ -153,7 +155,7 @@ def dead_units(case: Case) -> Iterator[Finding]:
             shown,
             "They give zero for every sample, so that they neither carry a signal nor learn.",
             ("U" if case.normalized else "Normalize before the rectifier, u")
-            + "se a leaky one, or lower the learning rate that killed them.",
+            + "se a leaky rectifier, or lower the learning rate that killed them.",
             layer=worst,
         )
     elif full[fullest] >= FULL:
