@@ -104,6 +104,16 @@ def command_parser(
     return parser
 
 
+def _of_another(name: str) -> bool:
+    """Whether some command has an option of that name: the top level of a file is for all."""
+    import importlib
+
+    from normscope.cli.main import COMMANDS
+
+    modules = (importlib.import_module(COMMANDS[command][0]) for command in COMMANDS)
+    return any(option.name == name for module in modules for option in module.OPTIONS)
+
+
 class _CommandParser(Parser):
     def __init__(self, command: str, options: Sequence[Option], **kwargs: Any) -> None:
         places = " ".join(option.metavar for option in options if option.positional)
@@ -130,6 +140,8 @@ class _CommandParser(Parser):
         values = {}
         for key, value in (shared | own).items():
             name = key.replace("-", "_")
+            if name not in self.options and key not in own and _of_another(name):
+                continue
             if name not in self.options:
                 known = near_match(name, list(self.options))
                 raise InputError(f"Unknown key {key!r} in {path}. {known}")

@@ -146,6 +146,8 @@ def _network(settings: dict[str, Any], data: Any) -> Any:
             seed=settings["seed"],
         )
         output.note(f"Trained {run.updates} steps: {run.outcome}, loss {run.losses[-1]:.4g}")
+        if run.outcome == "interrupted":
+            raise KeyboardInterrupt
         if run.outcome == "diverged":
             raise InputError(f"{run.reason} Lower --lr, or measure without --steps.")
     return model

@@ -15,6 +15,7 @@ __all__ = ["EQUAL", "Choice", "choose", "climb", "score"]
 MOST = 8  # octaves that a race goes from its start, at most
 NEAR = 0.5  # octaves around the best that the parabola is laid through
 FAR = 1.5  # in log loss above the best: no longer part of the valley
+NOTHING = 1e-3  # of the loss at the start: less is as good as none
 EQUAL = 1.25  # times the lowest loss: about as good
 
 Runner = Callable[[float], StabilityTrial | None]
@@ -42,7 +43,7 @@ def climb(run: Runner, start: float, cap: float) -> list[StabilityTrial]:
     here, going = 0.0, tried(0.0)
     while going and abs(here) <= MOST:
         going = tried(here - 1) and tried(here + 1)
-        best = min(found, key=lambda octave: score(found[octave]))
+        best = min(found, key=lambda octave: _rank(found[octave]))
         if best == here:
             break
         here = best
@@ -58,6 +59,12 @@ def score(trial: StabilityTrial) -> float:
     late = trial.losses[len(trial.losses) // 2 :]
     mean = float(late.mean()) if len(late) and not trial.diverged else math.inf
     return mean if math.isfinite(mean) else math.inf
+
+
+def _rank(trial: StabilityTrial) -> tuple[float, float]:
+    """Lower is better: losses next to nothing are equal, and then the smaller rate counts."""
+    value = score(trial)
+    return (max(value, NOTHING * trial.start) if value >= 0 else value), trial.lr
 
 
 @dataclass(frozen=True)
@@ -87,7 +94,7 @@ def choose(race: Sequence[StabilityTrial]) -> Choice | None:
     sound = [trial for trial in race if math.isfinite(score(trial))]
     if not sound:
         return None
-    best = min(sound, key=score)
+    best = min(sound, key=_rank)
     vertex = _vertex(sound, best)
     lr = best.lr if vertex is None else vertex
     good = [trial.lr for trial in _around(race, best)]
@@ -97,7 +104,7 @@ def choose(race: Sequence[StabilityTrial]) -> Choice | None:
 def _vertex(race: Sequence[StabilityTrial], best: StabilityTrial) -> float | None:
     """Where the parabola through the trainings near the best is lowest; None if it has no dip."""
     lowest = score(best)
-    if lowest <= 0:
+    if lowest <= max(NOTHING * best.start, 0.0):
         return None
     span = NEAR * math.log(2) * (1 + 1e-9)
     near = [
@@ -118,7 +125,7 @@ def _vertex(race: Sequence[StabilityTrial], best: StabilityTrial) -> float | Non
 def _around(race: Sequence[StabilityTrial], best: StabilityTrial) -> list[StabilityTrial]:
     """Those next to each other, the best among them, that came to about as low a loss."""
     ordered = sorted(race, key=lambda trial: trial.lr)
-    line = score(best) * EQUAL if score(best) > 0 else score(best)
+    line = _rank(best)[0] * (EQUAL if score(best) > 0 else 1.0)
     if best.start > score(best):  # what hardly learned is not as good as what did
         line = min(line, (best.start + score(best)) / 2)
     good = [score(trial) <= line for trial in ordered]

@@ -25,6 +25,7 @@ __all__ = ["suggest_lr"]
 LONGER = 3  # times the steps of the bisection, for the race
 WIDE = 1.2  # ratio of the ends of an interval that is worth telling
 TRAINED = 0.3  # of chance
+FALLEN = 0.99  # of the loss at the start: what did not learn must have come so far at least
 RISES = 2.0  # times the loss of the start
 NONE = math.nan
 
@@ -180,7 +181,7 @@ def _recommendation(
     if choice is None:
         why = f"{limit.reason or 'no training was finished'}"
         return {"lr": NONE, "low": NONE, "high": NONE, "rule": rule, "reason": why}
-    if not choice.best.final < choice.best.start:
+    if not choice.best.learned and not choice.best.final < FALLEN * choice.best.start:
         why = f"at no rate does the loss fall; the best, {choice.best.lr:.3g}: {choice.best.reason}"
         return {"lr": NONE, "low": NONE, "high": NONE, "rule": rule, "reason": why}
     return {

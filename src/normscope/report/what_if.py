@@ -34,9 +34,9 @@ def what_if_chart(found: WhatIf, *, title: str | None = None) -> Any:
     if ratios:
         panels.append(_gains(ratios, names))
     best = found.best
-    shown = "What if: no change bears more for certain and learns as well"
+    shown = "What if: no change learns better than the network as it is"
     if best is not None:
-        shown = f"What if: {best.change} bears the most"
+        shown = f"What if: {best.change} comes to the lowest loss"
     heading = alt.Title(title or shown, subtitle=_notes(found))
     return alt.hconcat(*panels, title=heading).resolve_scale(color="independent")
 

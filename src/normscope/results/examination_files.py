@@ -7,7 +7,8 @@ from pathlib import Path
 
 from normscope._version import __version__
 from normscope.errors import InputError
-from normscope.results.examination import Examination
+from normscope.messages import kind_of
+from normscope.results.examination import Examination, Plan
 
 __all__ = ["read_examination"]
 
@@ -22,11 +23,28 @@ def read_examination(path: str | Path) -> Examination:
     """
     source = _file(Path(path))
     try:
-        return Examination.from_json(source.read_text(encoding="utf-8"))
+        return _checked(Examination.from_json(source.read_text(encoding="utf-8")))
     except UnicodeDecodeError:
         raise InputError(f"{source} is no text file. {HINT}") from None
-    except InputError as error:
+    except (InputError, TypeError, KeyError, AttributeError, ValueError) as error:
         raise InputError(f"{source} cannot be read: {error}{_made_by(source)} {HINT}") from None
+
+
+def _checked(found: Examination) -> Examination:
+    """The examination, if its parts are what they should be."""
+    kinds = {
+        "numbers": tuple,
+        "findings": tuple,
+        "measurements": dict,
+        "plan": Plan,
+        "config": dict,
+    }
+    for name, kind in kinds.items():
+        if not isinstance(getattr(found, name), kind):
+            raise InputError(
+                f"{name!r} is {kind_of(getattr(found, name))}, which it should not be."
+            )
+    return found
 
 
 def _file(path: Path) -> Path:

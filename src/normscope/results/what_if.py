@@ -134,8 +134,13 @@ class WhatIf(Record):
         return math.nan, math.nan, math.nan
 
     def disagreement(self, variant: Variant) -> float:
-        """How far the two ratios are apart, as a factor from 1 on; NaN if one is not known."""
-        one, other = self.curvature_ratio(variant), self.limit_ratio(variant)[0]
+        """How far the two ratios are apart, as a factor from 1 on; NaN if one is not known.
+
+        So it is for an optimizer whose rates no curvature bounds.
+        """
+        bounded = variant.threshold > 0
+        one = self.curvature_ratio(variant) if bounded else math.nan
+        other = self.limit_ratio(variant)[0]
         return math.exp(abs(math.log(one / other))) if one > 0 and other > 0 else math.nan
 
     def learns_as_well(self, variant: Variant) -> bool:

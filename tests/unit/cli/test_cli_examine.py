@@ -156,11 +156,11 @@ def test_batch_size_and_loss_by_name(capsys):
 
 
 def test_what_is_shown(capsys):
-    shown = output([*NET, "--lr", "100"], capsys).out
+    shown = output([*NET, "--lr", "10"], capsys).out
     lines = shown.splitlines()
     assert lines[0].startswith("Sequential with 1,114 parameters: 256 samples")
     assert lines[1].startswith("  lambda_max of the loss (Gauss-Newton, first batch) = ")
-    assert "NOTE  The learning rate 100 is above the local threshold" in shown
+    assert "NOTE  The learning rate 10 is above the local threshold" in shown
     assert "  -> If the loss rises" in shown
     assert "checks are fine" in shown
 
@@ -169,12 +169,12 @@ def test_a_terminal_gets_colours(capsys, monkeypatch):
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.setenv("COLUMNS", "70")
-    shown = output([*NET, "--lr", "100"], capsys).out
+    shown = output([*NET, "--lr", "10"], capsys).out
     assert "\x1b[" in shown
     plain = " ".join(shown.split())
-    assert "The learning rate 100 is above" in plain
+    assert "The learning rate 10 is above" in plain
     assert "loss cross_entropy" in plain
-    assert "lr 100" in plain
+    assert "lr 10" in plain
 
 
 def test_page_and_data(capsys, tmp_path):
@@ -205,7 +205,7 @@ def test_dry_run_measures_nothing(capsys, monkeypatch):
 def test_fail_on(severity, code, capsys):
     """A learning rate above the threshold is a note."""
     asked = [] if severity is None else ["--fail-on", severity]
-    shown = output([*NET, "--lr", "100", *asked], capsys, code=code).out
+    shown = output([*NET, "--lr", "10", *asked], capsys, code=code).out
     assert "NOTE" in shown
     assert "WARNING" not in shown
 
@@ -252,7 +252,7 @@ def test_a_loss_of_the_user(loss, own, capsys):
 
 
 def test_an_optimizer_of_the_user(own, capsys):
-    words = ["my_examined:make", "--data", "my_examined:loader", "--lr", "100", "--optimizer"]
+    words = ["my_examined:make", "--data", "my_examined:loader", "--lr", "10", "--optimizer"]
     shown = output([*words, "my_examined:optimizer"], capsys).out
     assert "local threshold of the learning rate = " not in shown  # RMSprop has none
     assert "local threshold of the learning rate = " in output([*words, "sgd"], capsys).out
@@ -391,7 +391,7 @@ def test_a_grave_finding_counts_more_than_a_missing_measurement(
     error, severity, code, capsys, monkeypatch
 ):
     monkeypatch.setitem(STEPS, "signals", failing(error))
-    shown = output([*NET, "--lr", "100", "--fail-on", severity], capsys, code=code).out
+    shown = output([*NET, "--lr", "10", "--fail-on", severity], capsys, code=code).out
     assert "NOTE" in shown
     assert "NOT COMPLETE" in shown
 

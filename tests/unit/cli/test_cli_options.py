@@ -125,6 +125,11 @@ def test_one_file_for_several_commands(parser, tmp_path):
     path.write_text('thing = "x"\nrate = 1\n[max-lr]\ntol = 0.1\n[try]\nrate = 2\n')
     assert parser.parse(["--config", str(path)]) == {"thing": "x", "rate": 2.0}
     assert parser.parse(["--config", str(path), "--rate", "3"])["rate"] == 3.0
+    path.write_text('thing = "x"\nlr = 0.1\n')  # of other commands
+    assert parser.parse(["--config", str(path)]) == {"thing": "x"}
+    path.write_text("[try]\nlr = 0.1\n")
+    with pytest.raises(InputError, match="Unknown key 'lr'"):
+        parser.parse(["--config", str(path)])
     path.write_text("[tri]\nrate = 2\n")
     with pytest.raises(InputError, match="Unknown key 'tri'"):
         parser.parse(["--config", str(path)])

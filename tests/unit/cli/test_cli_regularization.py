@@ -1,6 +1,7 @@
 """``normscope regularization`` says what ``bn_regularization`` says; targets by import."""
 
 import json
+import types
 
 import pytest
 import torch
@@ -121,6 +122,27 @@ def test_targets(own):
             targets.imported(word)
     with pytest.raises(InputError, match="gives an int"):
         targets.network_target("my_regularized:number")
+
+
+def test_default_sizes_are_those_that_fit(own, capsys):
+    words = [
+        "my_regularized:make",
+        "--data",
+        "my_regularized:loader",
+        "--num-batches",
+        "4",
+        "--json",
+    ]
+    found = json.loads(output(words, capsys).out)
+    sizes = found["batch_sizes"]["$array"]
+    assert max(sizes) <= 80  # all the samples there are
+
+
+def test_an_interrupted_training_is_not_measured(capsys, monkeypatch):
+    run = types.SimpleNamespace(outcome="interrupted", updates=3, losses=[1.0])
+    monkeypatch.setattr("normscope.train.fit", lambda *_, **__: run)
+    shown = output([*NET, *FEW, "--steps", "9"], capsys, code=130)
+    assert not shown.out
 
 
 def test_a_toml_file(capsys, tmp_path):

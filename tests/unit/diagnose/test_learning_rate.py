@@ -21,6 +21,16 @@ from normscope.spec import mlp
 from normscope.theory import predict
 
 
+def test_a_loss_that_stands_still_recommends_nothing():
+    """Twelve layers with torch's initial weights: no signal comes through, at any rate."""
+    torch.manual_seed(0)
+    hidden = [layer for _ in range(12) for layer in (nn.Linear(64, 64), nn.ReLU())]
+    net = nn.Sequential(nn.Flatten(), *hidden, nn.Linear(64, 10))
+    found = suggest_lr(net, "digits", steps=10)
+    assert not found.ok
+    assert "at no rate does the loss fall" in found.reason
+
+
 def regression(n=64, curvatures=(4.0, 0.05)):
     """A linear model whose loss has these second derivatives, exactly, and a floor of 1/2."""
     d = len(curvatures)

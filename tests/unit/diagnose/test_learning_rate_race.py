@@ -53,6 +53,20 @@ def test_no_rate_above_the_cap_is_tried_or_chosen(lowest, cap):
     assert choose(race).lr <= cap * (1 + 1e-6)
 
 
+def test_losses_next_to_nothing_are_equal_and_the_smaller_rate_counts():
+    """Rates at which everything is learned anyway: the largest of them has no merit."""
+    race = [trial(lr, loss) for lr, loss in ((0.01, 0.5), (0.1, 1e-4), (1.0, 1e-6), (10.0, 0.0))]
+    found = choose(race)
+    assert found.lr == 0.1
+    assert (found.low, found.high) == (0.1, 10.0)
+
+
+def test_what_hardly_learned_is_not_as_good():
+    """The best came from 2.0 to 1.9 only: 1.25 times that would be more than the start."""
+    race = [trial(0.1, 1.97), trial(0.2, 1.9), trial(0.4, 2.2)]
+    assert (choose(race).low, choose(race).high) == (0.2, 0.2)
+
+
 def test_a_wall_beside_the_valley_does_not_bend_the_parabola():
     race = climb(valley(1.0, limit=1.2), 0.5, math.inf)
     assert any(t.diverged for t in race)

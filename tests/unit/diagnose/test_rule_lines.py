@@ -13,7 +13,7 @@ from torch import nn
 
 from normscope.diagnose import examine, findings_of
 from normscope.diagnose.findings import headline
-from normscope.results import Examination, Growth, StabilityBound, StabilityLimit
+from normscope.results import Examination, Growth, StabilityBound, StabilityLimit, StabilityTrial
 from normscope.results.eigenvalues import MomentSpectrum
 
 
@@ -40,7 +40,9 @@ def judged(rule, results, **config):
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
-@pytest.mark.parametrize(("factor", "expected"), [(0.99, "ok"), (1.01, "note")])
+@pytest.mark.parametrize(
+    ("factor", "expected"), [(0.99, "ok"), (1.01, "note"), (99.0, "note"), (101.0, "warning")]
+)
 def test_local_threshold(momentum, factor, expected):
     spectrum = found()["sharpness"]
     top, bound = spectrum.largest, float(spectrum.bounds[0])
@@ -84,6 +86,16 @@ def test_rates_beside_closed_and_open_limits(diverges, learns, lr, expected, tit
     [shown] = found.evidence
     assert np.isfinite(shown.value)
     assert np.isnan(shown.low) or shown.low < shown.value < shown.high
+
+
+def test_a_network_at_its_floor_need_not_learn():
+    """Trained before, to a loss below half of chance: no rate is said to fail to lower it."""
+    bounds = StabilityBound("diverges", 2.0, 3.0), StabilityBound("does-not-learn", 0.0, 0.1)
+    for start, expected in ((0.49, "ok"), (0.51, "problem")):
+        trial = StabilityTrial(0.1, 0, False, False, 9, start, start, 1.0, False, "", np.ones(9))
+        limit = StabilityLimit("diverges", *bounds, trials=(trial,), complete=True, seconds=0.0)
+        assert judged("lr-above-limit", {"stability": limit}, lr=1.0).severity == expected
+        assert judged("lr-above-limit", {"stability": limit}, lr=4.0).severity == "problem"
 
 
 def test_rates_at_which_no_failure_was_looked_for():

@@ -216,6 +216,14 @@ def test_where_nothing_learned_divergence_is_compared():
     assert found.best is found["calm"]
 
 
+def test_no_curvature_bounds_adam():
+    flat = variant("flat", 1.0, 0.9, 1.1)
+    adam = dataclasses.replace(flat, threshold=math.nan)
+    assert table(flat).disagreement(flat) == pytest.approx(60)
+    assert math.isnan(table(adam).disagreement(adam))
+    assert table(adam).notes == ()
+
+
 def test_what_never_learned_bears_no_rate():
     deaf = variant("deaf", 60.0, 1.8, 2.2, learned=False)
     assert math.isnan(table(deaf).limit_ratio(deaf)[0])

@@ -41,6 +41,17 @@ def test_what_is_no_examination(tmp_path):
     assert "Spectrum" in refusal(tmp_path / "d.json")
 
 
+def test_a_file_that_was_changed_by_hand(saved, tmp_path):
+    text = saved.read_text()
+    for field in ("measurements", "findings", "plan", "config"):
+        data = json.loads(text)
+        data[field] = 5
+        broken = tmp_path / f"{field}.json"
+        broken.write_text(json.dumps(data))
+        with pytest.raises(InputError, match="cannot be read"):
+            read_examination(broken)
+
+
 def test_two_examinations_in_a_folder(saved, tmp_path):
     for name in ("a.json", "b.json"):
         (tmp_path / name).write_text(saved.read_text())

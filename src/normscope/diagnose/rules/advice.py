@@ -174,5 +174,5 @@ def _first_to_learn(case: Case) -> Variant | None:
     known = "advice" in case and any(trial.learned for trial in case["advice"].race)
     if found.before.learned or known or found.before.diverges is None:
         return None
-    learning = [v for v in found.after if v.learned]
+    learning = [v for v in found.after if v.learned and v.reached < found.before.reached]
     return min(learning, key=lambda v: v.reached, default=None)

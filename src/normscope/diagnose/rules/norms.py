@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from normscope.diagnose.rules.base import Case, evidence, rule
+from normscope.diagnose.rules.base import STARTED, Case, evidence, rule
 from normscope.refs import BJORCK2018, KARAKIDA2019, LUO2019
 from normscope.results import Evidence, Finding
 from normscope.results.layout import NormUse
@@ -16,7 +16,6 @@ MANY = 0.5  # share of hidden layers with a norm
 GAP, RATIO = 0.5, 2.0  # of running against batch statistics
 POWER = 10.0  # mean square of the last layer's inputs that is called large
 LEAST = 0.1  # of chance: a loss below is taken for that
-STARTED = 0.5  # of chance: from a loss below on a network has learned something
 FEW = 16  # samples from which the start says something about later
 NOISY = 0.15  # relative deviation of a batch's deviations; that of 22 samples without positions
 STRONG, WEAK = 0.1, 1e-3  # gap and penalty by batch statistics, as shares of the loss

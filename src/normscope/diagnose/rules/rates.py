@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from normscope.diagnose.rules.base import Case, evidence, rule
+from normscope.diagnose.rules.base import STARTED, Case, evidence, rule
 from normscope.refs import BJORCK2018, WEI2019
 from normscope.results import Evidence, Finding
 from normscope.results.stability import StabilityBound, StabilityLimit
+
+FAR = 100.0  # times the threshold; of the networks in docs/results/advice.md none learned there
 
 
 @rule("lr-above-threshold", "sharpness", source=WEI2019, where="Eq. (5), critical learning rate")
@@ -27,10 +29,12 @@ def above_threshold(case: Case) -> Iterator[Finding]:
     )
     if case.lr > limit:
         meaning, advice = _beyond(case, limit)
+        far = case.lr > FAR * limit and "stability" not in case
         yield Finding(
             "",
-            "note",
-            f"The learning rate {case.lr:.3g} is above the local threshold {limit:.3g}",
+            "warning" if far else "note",
+            f"The learning rate {case.lr:.3g} is {'far ' if far else ''}above the local threshold "
+            f"{limit:.3g}",
             (shown,),
             f"In the sharpest direction a step overshoots. {meaning}",
             advice,
@@ -57,6 +61,12 @@ def _beyond(case: Case, limit: float) -> tuple[str, str]:
             )
         if case.lr >= min(found.diverges.high, found.does_not_learn.high):
             return "Here trainings do not pass it unharmed.", _safe_rate(case)
+    if case.lr > FAR * limit:
+        return (
+            "No network that we trained bore a rate so far above its threshold, but for those with "
+            "normalized outputs.",
+            "Find out what it bears: ns.suggest_lr, or preset='full'.",
+        )
     return (
         "The loss may rise at first; training often passes this unharmed, because it moves to "
         "flatter places.",
@@ -76,7 +86,7 @@ def above_limit(case: Case) -> Iterator[Finding]:
         (limit.diverges, "diverge", "diverges"),
         (limit.does_not_learn, "not learn", "does not learn"),
     ):
-        if case.lr <= bound.low:
+        if case.lr <= bound.low or (bound is limit.does_not_learn and _at_floor(case)):
             continue
         if bound.high == math.inf:  # no failure was seen, and none looked for at such rates
             known = False
@@ -89,13 +99,23 @@ def above_limit(case: Case) -> Iterator[Finding]:
     if not known:
         return
     tighter = min(limit.diverges, limit.does_not_learn, key=lambda bound: bound.low)
+    if _at_floor(case):  # it need not come any lower
+        tighter = limit.diverges
     yield Finding(
         "",
         "ok",
         f"Training is stable at the learning rate {case.lr:.3g}",
         (_against(case.lr, tighter),),
-        "Copies of the network learn at this rate and at larger ones.",
+        "Copies of the network do not diverge at this rate and at larger ones."
+        if tighter is limit.diverges
+        else "Copies of the network learn at this rate and at larger ones.",
     )
+
+
+def _at_floor(case: Case) -> bool:
+    """Whether the network has learned what there is: no training need come lower."""
+    starts = [(t.start, t.chance) for t in case["stability"].trials]
+    return case.trained or any(start < STARTED * chance for start, chance in starts)
 
 
 def _verdict(lr: float, bound: StabilityBound, verb: str, verbs: str) -> tuple[str, str]:

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from normscope.measure._batches import float_leaves
-from normscope.measure._likelihoods import CrossEntropy, SquaredLoss
+from normscope.measure._likelihoods import BernoulliLoss, CrossEntropy, SquaredLoss
 from normscope.measure._loss import Loss
 from normscope.train.divergence import Divergence
 from normscope.train.run import Event, StopTraining
@@ -124,13 +124,16 @@ def rise(losses: Sequence[float]) -> tuple[float, float]:
 def chance_loss(loss: Loss, seen: list[tuple[Any, Any]]) -> float:
     """Loss of the best constant answer on pairs (outputs, targets); NaN if the loss is another.
 
-    For cross-entropy the entropy of the mean label, for squared loss that of the mean target. Where
+    For cross-entropy, also of yes or no, that of the mean label, for squared loss that of the mean
+    target. Where
     all targets are equal a constant answer is perfect, and chance says nothing: NaN too.
     """
     if isinstance(loss, CrossEntropy):
         found = _label_entropy(loss, seen)
     elif isinstance(loss, SquaredLoss):
         found = _scatter(loss, seen)
+    elif isinstance(loss, BernoulliLoss):
+        found = _coin(loss, seen)
     else:
         return math.nan
     return found if found > TINY else math.nan
@@ -158,6 +161,12 @@ def _scatter(loss: SquaredLoss, seen: list[tuple[Any, Any]]) -> float:
         loss.value([m.expand_as(leaf) for m, leaf in zip(means, batch, strict=True)], batch)
         for batch in batches
     ]
+    return float(torch.stack(values).mean())
+
+
+def _coin(loss: BernoulliLoss, seen: list[tuple[Any, Any]]) -> float:
+    share = torch.cat([targets.double() for _, targets in seen]).mean(0).clamp(1e-12, 1 - 1e-12)
+    values = [loss.value(share.logit().expand_as(t), t.double()) for _, t in seen]
     return float(torch.stack(values).mean())
 
 
