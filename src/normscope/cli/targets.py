@@ -82,15 +82,20 @@ def load_weights(model: Any, path: str) -> None:
 
     if not Path(path).is_file():
         raise InputError(f"There is no file {path}. Give --weights a file of torch.save.")
+    how = "Save the weights with torch.save(model.state_dict(), file)."
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
-        model.load_state_dict(state.get("model", state) if isinstance(state, dict) else state)
+    except Exception:  # whatever reading a file of another kind, or a whole module, raises
+        raise InputError(f"{path} holds no weights, or more than weights. {how}") from None
+    state = state.get("model", state) if isinstance(state, dict) else state
+    if not isinstance(state, dict):
+        raise InputError(f"{path} holds {kind_of(state)}, not weights by name. {how}")
+    try:
+        model.load_state_dict(state)
     except Exception as error:
-        first = str(error).strip().splitlines()[0] if str(error).strip() else ""
-        raise InputError(
-            f"{path} does not fit the network: {type(error).__name__}: {first} Save the weights "
-            "with torch.save(model.state_dict(), file)."
-        ) from None
+        _, *lines = [" ".join(line.split()) for line in str(error).splitlines()] or [""]
+        reason = lines[0] if lines else f"{type(error).__name__}: {error}"
+        raise InputError(f"{path} does not fit the network: {reason[:300]} {how}") from None
 
 
 def _unknown(what: str, word: str, known: Iterable[str], own: str) -> InputError:

@@ -114,6 +114,9 @@ def _single():
 @pytest.fixture
 def own(tmp_path, monkeypatch):
     (tmp_path / "my_examined.py").write_text(OWN)
+    torch.save(torch.nn.Linear(2, 2).state_dict(), tmp_path / "other.pt")
+    torch.save([1, 2], tmp_path / "list.pt")
+    (tmp_path / "text.pt").write_text("no weights")
     monkeypatch.chdir(tmp_path)
     yield tmp_path
     sys.modules.pop("my_examined", None)
@@ -312,6 +315,9 @@ def test_a_toml_file(capsys, tmp_path):
         ([*NET, "--seed", "-3"], ["seed must be an integer"]),
         ([*NET, "--fail-on", "problm"], ["Unknown severity 'problm'", "'problem'"]),
         ([*NET, "--weights", "none.pt"], ["There is no file none.pt"]),
+        ([*NET, "--weights", "other.pt"], ["other.pt does not fit", "Missing key(s)", "layer1.w"]),
+        ([*NET, "--weights", "text.pt"], ["text.pt holds no weights", "model.state_dict()"]),
+        ([*NET, "--weights", "list.pt"], ["list.pt holds a list"]),
         ([*NET, "--output", "page.pdf"], [".html"]),
         ([*NET, "--output", "nowhere/page.html"], ["There is no folder nowhere"]),
         ([*NET, "--save-data", "data.txt"], [".json"]),
