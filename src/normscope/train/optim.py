@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from normscope.errors import InputError
+from normscope.messages import kind_of
 from normscope.registry import Registry
 
 __all__ = ["OptimizerFactory", "build_optimizer", "check_optimizer", "optimizers"]
@@ -57,7 +58,7 @@ def check_optimizer(optimizer: object) -> None:
         kind = type(optimizer).__name__
         raise InputError(
             f"optimizer must be a name or a function of the parameters, since copies are trained. "
-            f"Got a {kind}, which holds the parameters of one model: pass "
+            f"Got {kind_of(optimizer)}, which holds the parameters of one model: pass "
             f"lambda p: torch.optim.{kind}(p, ...)."
         )
 
