@@ -15,6 +15,7 @@ import re
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from normscope.errors import InputError
@@ -110,6 +111,17 @@ def _refuse_bare_file(word: str) -> None:
         raise InputError(f"What in {word}? Name a function of it that makes it: {word}:make.")
 
 
+def _own_names(module: ModuleType) -> list[str]:
+    """What a module defines: neither other modules nor what it took from them."""
+    return [
+        name
+        for name, value in vars(module).items()
+        if not name.startswith("_")
+        and not isinstance(value, ModuleType)
+        and getattr(value, "__module__", module.__name__) == module.__name__
+    ]
+
+
 def _object(word: str) -> Any:
     place, _, name = word.rpartition(":")
     if not place or not name:
@@ -120,7 +132,7 @@ def _object(word: str) -> Any:
     value: Any = module
     for part in name.split("."):
         if not hasattr(value, part):
-            known = [n for n in vars(value) if not n.startswith("_")] if value is module else []
+            known = _own_names(module) if value is module else []
             raise InputError(f"{place} has no {name!r}. {near_match(part, known)}")
         value = getattr(value, part)
     return value

@@ -10,11 +10,14 @@ import numpy as np
 
 from normscope.results import StabilityTrial
 
-__all__ = ["EQUAL", "Choice", "choose", "climb", "score"]
+__all__ = ["EQUAL", "RISES", "TRAINED", "WIDE", "Choice", "choose", "climb", "score"]
 
 MOST = 8  # octaves that a race goes from its start, at most
 NEAR = 0.5  # octaves around the best that the parabola is laid through
 FAR = 1.5  # in log loss above the best: no longer part of the valley
+WIDE = 1.2  # ratio of the ends of an interval that is worth telling
+TRAINED = 0.3  # of the loss of pure chance: a network that starts there was trained before
+RISES = 2.0  # times the loss of the start: a network is trained anew
 NOTHING = 1e-3  # of the loss at the start: less is as good as none
 EQUAL = 1.25  # times the lowest loss: about as good
 

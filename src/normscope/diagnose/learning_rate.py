@@ -11,7 +11,7 @@ from torch import nn
 
 from normscope.checks import checked_count, checked_seconds
 from normscope.diagnose._curvature import descent, largest_curvature
-from normscope.diagnose._race import EQUAL, Choice, choose, score
+from normscope.diagnose._race import EQUAL, RISES, TRAINED, WIDE, Choice, choose, score
 from normscope.diagnose._trainings import MARGIN, Trainings, said
 from normscope.diagnose.comparison import loss_scale, predictions
 from normscope.diagnose.subject import Subject, as_subject
@@ -23,10 +23,7 @@ from normscope.seeds import checked_seed
 __all__ = ["suggest_lr"]
 
 LONGER = 3  # times the steps of the bisection, for the race
-WIDE = 1.2  # ratio of the ends of an interval that is worth telling
-TRAINED = 0.3  # of chance
 FALLEN = 0.99  # of the loss at the start: what did not learn must have come so far at least
-RISES = 2.0  # times the loss of the start
 NONE = math.nan
 
 

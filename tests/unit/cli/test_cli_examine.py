@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from command_line import assert_keys_are_checked, assert_one_line
 from normscope.cli import main
 from normscope.cli.examine import OPTIONS
 from normscope.data import load_data
@@ -269,9 +270,9 @@ def test_a_toml_file(capsys, tmp_path):
     )
     found = Examination.from_dict(json.loads(output(["--config", path], capsys).out))
     same(found, examine(network(NET[0]), "digits", lr=0.5, momentum=0.9))
-    for option in OPTIONS:
-        path.write_text(f"{option.name} = [[]]")
-        assert f"key '{option.name}'" in output(["--config", path], capsys, code=2).err
+    assert_keys_are_checked(
+        OPTIONS, path, lambda file: output(["--config", file], capsys, code=2).err
+    )
 
 
 @pytest.mark.parametrize(
@@ -281,6 +282,7 @@ def test_a_toml_file(capsys, tmp_path):
         (["mlp:64-6-10"], ["Which data?"]),
         (["no_such:make", "--data", "digits"], ["ModuleNotFoundError", "'no_such'"]),
         (["none.py:make", "--data", "digits"], ["There is no file none.py"]),
+        (["my_examined:makee", "--data", "digits"], ["Did you mean 'make'", "Known names: "]),
         (["my_examined.py", "--data", "digits"], ["my_examined.py:make"]),
         (["my_examined:mkae", "--data", "digits"], ["has no 'mkae'", "'make'"]),
         (["my_examined:no_module", "--data", "digits"], ["gives a dict, not a torch module"]),
@@ -331,9 +333,7 @@ def test_bad_input_is_one_line(words, parts, capsys, own):
     message = said.err.replace("my own words\n", "")
     assert said.out == ""
     assert message.startswith("normscope examine: error: ")
-    assert message.count("\n") == 1
-    for part in parts:
-        assert part in message
+    assert_one_line(message, parts)
 
 
 def test_no_batch_of_three_is_half_an_error(own, capsys):

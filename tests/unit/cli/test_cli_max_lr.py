@@ -6,6 +6,7 @@ import sys
 import pytest
 import torch
 
+from command_line import assert_keys_are_checked, assert_one_line
 from normscope.cli import main
 from normscope.cli.max_lr import MODES, OPTIONS
 from normscope.diagnose.learning_rate import suggest_lr
@@ -142,9 +143,9 @@ def test_a_toml_file(capsys, tmp_path):
     )
     found = LRRange.from_dict(json.loads(output(["--config", path], capsys).out))
     assert found.lrs[0] == pytest.approx(1e-3)
-    for option in OPTIONS:
-        path.write_text(f"{option.name} = [[]]")
-        assert f"key '{option.name}'" in output(["--config", path], capsys, code=2).err
+    assert_keys_are_checked(
+        OPTIONS, path, lambda file: output(["--config", file], capsys, code=2).err
+    )
 
 
 @pytest.mark.parametrize(
@@ -170,9 +171,7 @@ def test_a_toml_file(capsys, tmp_path):
 def test_bad_input_is_one_line(words, parts, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     message = output(words, capsys, code=2).err
-    assert message.count("\n") == 1
-    for part in parts:
-        assert part in message
+    assert_one_line(message, parts)
 
 
 def test_every_mode_is_in_the_help(capsys):

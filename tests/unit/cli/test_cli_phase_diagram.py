@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import normscope as ns
+from command_line import assert_keys_are_checked, assert_one_line
 from normscope.cli import main
 from normscope.cli.phase_diagram import OPTIONS
 from normscope.results import PhaseDiagram
@@ -59,9 +60,9 @@ def test_a_toml_file(capsys, tmp_path):
         'activation = "tanh"\nweight_variances = "0.5:4:8"\nbias_variances = [0, 0.1, 0.5]'
     )
     assert output(["--config", path], capsys).out == output(["tanh", *GRID], capsys).out
-    for option in OPTIONS:
-        path.write_text(f"{option.name} = [[]]")
-        assert f"key '{option.name}'" in output(["--config", path], capsys, code=2).err
+    assert_keys_are_checked(
+        OPTIONS, path, lambda file: output(["--config", file], capsys, code=2).err
+    )
 
 
 def test_chart_and_quantity(capsys, tmp_path):
@@ -86,6 +87,4 @@ def test_chart_and_quantity(capsys, tmp_path):
 def test_bad_input_is_one_line(words, parts, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     message = output(words, capsys, code=2).err
-    assert message.count("\n") == 1
-    for part in parts:
-        assert part in message
+    assert_one_line(message, parts)

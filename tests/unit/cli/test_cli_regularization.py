@@ -6,6 +6,7 @@ import types
 import pytest
 import torch
 
+from command_line import assert_keys_are_checked, assert_one_line
 from normscope.cli import main, targets
 from normscope.cli.regularization import OPTIONS
 from normscope.errors import InputError
@@ -153,9 +154,9 @@ def test_a_toml_file(capsys, tmp_path):
     )
     found = json.loads(output(["--config", path], capsys).out)
     assert BatchNormRegularization.from_dict(found) == expected()
-    for option in OPTIONS:
-        path.write_text(f"{option.name} = [[]]")
-        assert f"key '{option.name}'" in output(["--config", path], capsys, code=2).err
+    assert_keys_are_checked(
+        OPTIONS, path, lambda file: output(["--config", file], capsys, code=2).err
+    )
 
 
 @pytest.mark.parametrize(
@@ -178,6 +179,4 @@ def test_a_toml_file(capsys, tmp_path):
 def test_bad_input_is_one_line(words, parts, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     message = output(words, capsys, code=2).err
-    assert message.count("\n") == 1
-    for part in parts:
-        assert part in message
+    assert_one_line(message, parts)

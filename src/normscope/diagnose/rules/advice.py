@@ -6,14 +6,13 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
+from normscope.diagnose._race import RISES, WIDE
 from normscope.diagnose.rules.base import Case, evidence, rule
 from normscope.refs import BJORCK2018, HUANG2020
-from normscope.results import Finding, LRAdvice, Variant, WhatIf
+from normscope.results import Evidence, Finding, LRAdvice, Variant, WhatIf
 from normscope.train.stability.judge import late
 
-WIDE = 1.2  # ratio of the ends of an interval that is worth telling
 NEAR = 1.5  # a learning rate that far outside the best ones of the race still counts as near
-RISES = 2.0  # times the loss of the start
 APART = 3.0  # factor by which curvature and measured limits differ that is spoken of
 
 
@@ -30,30 +29,14 @@ def recommended(case: Case) -> Iterator[Finding]:
         high=advice.high,
         source="advice",
     )
-    anew = case.trained and advice.race and _calm_rate(advice) < advice.lr
-    if case.lr is not None and _near(case.lr, advice) and not anew:
+    if case.trained and advice.race and (calm := _calm_rate(advice)) < advice.lr:
+        yield _to_train_on(case, calm, shown)
+        return
+    if case.lr is not None and _near(case.lr, advice):
         yield Finding(
             "", "ok", f"The learning rate is near the best one, {advice.lr:.2g}", (shown,),
             advice.reason,
         )  # fmt: skip
-        return
-    if anew:
-        calm = _calm_rate(advice)
-        if case.lr is not None and case.lr <= calm:
-            yield Finding(
-                "", "ok", f"The learning rate is one to train on with, below {calm:.2g}", (shown,),
-                "At larger rates the loss of this trained network rises first.",
-            )  # fmt: skip
-            return
-        yield Finding(
-            "",
-            "note",
-            f"To train on, keep the learning rate below {calm:.2g}",
-            (shown,),
-            "The network is trained already; at larger rates its loss rises first, and it is "
-            "trained anew.",
-            f"Set lr={calm:.2g} or lower.",
-        )
         return
     wide = advice.high > WIDE * advice.low
     asked = "" if case.lr is None else f" instead of {case.lr:.2g}"
@@ -65,6 +48,24 @@ def recommended(case: Case) -> Iterator[Finding]:
         advice.reason,
         f"Set lr={advice.lr:.2g}"
         + (f"; from {advice.low:.2g} to {advice.high:.2g} is almost as good." if wide else "."),
+    )
+
+
+def _to_train_on(case: Case, calm: float, shown: Evidence) -> Finding:
+    """For a trained network: the rate that keeps what it has learned."""
+    if case.lr is not None and case.lr <= calm:
+        return Finding(
+            "", "ok", f"The learning rate is one to train on with, below {calm:.2g}", (shown,),
+            "At larger rates the loss of this trained network rises first.",
+        )  # fmt: skip
+    return Finding(
+        "",
+        "note",
+        f"To train on, keep the learning rate below {calm:.2g}",
+        (shown,),
+        "The network is trained already; at larger rates its loss rises first, and it is trained "
+        "anew.",
+        f"Set lr={calm:.2g} or lower.",
     )
 
 

@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from normscope.diagnose._race import TRAINED
 from normscope.refs import Reference
 from normscope.registry import Registry
 from normscope.results import Evidence, Finding, Layout, Spectrum
 
 __all__ = ["RULES", "STARTED", "Case", "Rule", "rule"]
 
-TRAINED = 0.3  # of the loss of pure chance
-STARTED = 0.5  # of it: from a loss below on a network has learned something
+STARTED = 0.5  # of chance: from a loss below on a network has learned something
 
 
 @dataclass(frozen=True)
