@@ -5,9 +5,9 @@ import pytest
 from cases import ROSTER
 from fingerprints import fingerprint, prepared
 from normscope.errors import NormscopeError
-from normscope.measure._losses import as_loss
 from normscope.measure.probes.landscape import landscape
 from normscope.measure.probes.noise import gradient_noise
+from normscope.subject.grammar import as_loss
 from normscope.train.diverging import diverging_update
 
 

@@ -10,7 +10,7 @@ from torch.utils import _pytree as pytree
 
 from cases import BY_NAME, ROSTER
 from fingerprints import fingerprint, module_state
-from normscope.measure._batches import call_arguments, float_leaves
+from normscope.subject.batch import call_arguments, float_leaves
 from normscope.train.monitor import Monitor
 
 OPTIMIZERS = {

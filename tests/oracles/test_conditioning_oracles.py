@@ -13,8 +13,8 @@ from torch import nn
 import normscope as ns
 from cases import ROSTER, ConvResidual, D, Tied, mlp
 from normscope.errors import InputError, MeasurementError
-from normscope.measure._losses import as_loss
 from normscope.measure.probes.conditioning import conditioning
+from normscope.subject.grammar import as_loss
 
 WATCHED = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d,
            nn.ConvTranspose3d)  # fmt: skip

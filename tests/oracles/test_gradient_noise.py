@@ -10,11 +10,11 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from cases import BY_NAME, ROSTER
-from normscope.measure._batches import call_arguments
-from normscope.measure._losses import as_loss
-from normscope.measure._statistics import coupling_layers
 from normscope.measure.probes._noise_groups import GroupSums
 from normscope.measure.probes.noise import gradient_noise
+from normscope.subject.batch import call_arguments
+from normscope.subject.grammar import as_loss
+from normscope.subject.statistics import coupling_layers
 
 LOST = {
     "loss-module-ce-smooth": "class weights: a batch's loss is no mean of its samples' losses",

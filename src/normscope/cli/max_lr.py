@@ -125,7 +125,7 @@ MODES.add("suggest", _suggested)
 
 def _trained(settings: Settings) -> Settings:
     """Model, data, loss and optimizer, as trainings take them."""
-    from normscope.measure._task import as_task
+    from normscope.subject.task import as_task
 
     subject = subject_of(settings)
     loss_fn = as_task(subject["loss"]).run

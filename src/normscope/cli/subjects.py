@@ -54,7 +54,7 @@ def users_code(seed: int) -> Iterator[None]:
     """Where modules and factories of the user run: seeded, and what they print goes to stderr."""
     import torch
 
-    from normscope.measure._session import random_state, reseed
+    from normscope.subject.session import random_state, reseed
 
     cpu = torch.device("cpu")
     with contextlib.redirect_stdout(sys.stderr), random_state(cpu):

@@ -10,11 +10,11 @@ import torch
 from normscope.diagnose.subject import Subject
 from normscope.errors import TheoryError
 from normscope.measure import fisher
-from normscope.measure._likelihoods import CrossEntropy, SquaredLoss
 from normscope.measure.risk import Risk
 from normscope.measure.spectral import top_eigenvalues
 from normscope.nn import describe
 from normscope.results import Comparison, PredictionSet
+from normscope.subject.likelihoods import CrossEntropy, SquaredLoss
 from normscope.theory import predict
 
 __all__ = ["compared", "loss_scale", "plain_risk", "predictions"]

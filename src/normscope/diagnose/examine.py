@@ -18,8 +18,8 @@ from normscope.diagnose.rules.signals import unjudged
 from normscope.diagnose.running import carried_out, within_memory
 from normscope.diagnose.steps import Measurement, steps_of
 from normscope.diagnose.subject import Subject, as_subject
-from normscope.measure._parameters import half_precision
 from normscope.results import Examination, Plan
+from normscope.subject.parameters import half_precision
 
 __all__ = ["examine", "plan_examination"]
 

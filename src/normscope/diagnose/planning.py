@@ -10,10 +10,10 @@ from torch import nn
 from normscope.diagnose.steps import Measurement
 from normscope.diagnose.subject import Subject
 from normscope.errors import MeasurementError
-from normscope.measure._plan import PASSING_TWICE, forward_bytes
 from normscope.measure.probes.probe import Probe
 from normscope.measure.probes.run import run_probes
 from normscope.measure.probes.sites import WEIGHTED
+from normscope.measure.splitting import PASSING_TWICE, forward_bytes
 from normscope.results import Plan, Step
 
 __all__ = ["plan_of", "timed_gradient"]

@@ -18,16 +18,16 @@ from normscope.checks import checked_momentum, checked_positive
 from normscope.data import DataSet, load_data
 from normscope.diagnose._optimizers import chosen_optimizer
 from normscope.errors import InputError
-from normscope.measure._batches import float_leaves, owned_batch
-from normscope.measure._likelihoods import SquaredLoss
-from normscope.measure._memory import budget_bytes
-from normscope.measure._parameters import computed_dtype
-from normscope.measure._session import original_module
-from normscope.measure._statistics import coupling_layers
-from normscope.measure._stream import as_stream, is_pair
-from normscope.measure._task import Task, as_task
 from normscope.measure.risk import Risk, check_model
 from normscope.seeds import checked_seed
+from normscope.subject.batch import float_leaves, owned_batch
+from normscope.subject.likelihoods import SquaredLoss
+from normscope.subject.memory import budget_bytes
+from normscope.subject.parameters import computed_dtype
+from normscope.subject.session import original_module
+from normscope.subject.statistics import coupling_layers
+from normscope.subject.stream import as_stream, is_pair
+from normscope.subject.task import Task, as_task
 from normscope.train.stability.judge import chance_loss
 
 __all__ = ["BATCH_SIZE", "Subject", "as_subject"]

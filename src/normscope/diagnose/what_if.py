@@ -17,7 +17,6 @@ from normscope.diagnose._optimizers import Remade
 from normscope.diagnose._trainings import Trainings, said
 from normscope.diagnose.subject import Subject, as_subject
 from normscope.errors import InputError, NormscopeError
-from normscope.measure._parameters import half_precision
 from normscope.measure.probes.conditioning import conditioning
 from normscope.measure.probes.layout import norm_layout
 from normscope.measure.progress import progress
@@ -25,6 +24,7 @@ from normscope.nn import Transform, apply_transform
 from normscope.results import Layout
 from normscope.results.what_if import BEFORE, Variant, WhatIf
 from normscope.seeds import checked_seed
+from normscope.subject.parameters import half_precision
 from normscope.train.run import INTERRUPTED
 
 __all__ = ["promising_changes", "what_if"]

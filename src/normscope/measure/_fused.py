@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from normscope.measure._session import patch_forward
+from normscope.subject.session import patch_forward
 
 __all__ = ["fuse_batch_norms"]
 

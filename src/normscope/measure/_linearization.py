@@ -10,11 +10,12 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from normscope.measure._batches import Batch
-from normscope.measure._checkpoints import recomputed
-from normscope.measure._functional import ModelFunction
-from normscope.measure._loss import flat
+from normscope.measure._fused import fuse_batch_norms
 from normscope.measure._tape import Tape, UntapedError, directional, record
+from normscope.subject.batch import Batch
+from normscope.subject.checkpoints import recomputed
+from normscope.subject.functional import ModelFunction
+from normscope.subject.losses import flat
 
 __all__ = ["Groups", "Linearization"]
 
@@ -142,7 +143,7 @@ class Linearization:
         def outputs(values: Any) -> Tensor:
             return function.flat(values, self._batch)
 
-        with function.open(fused=True):
+        with function.open(change=fuse_batch_norms):
             if not self._taped:
                 return directional(outputs, function.values, pieces)
             self._tape, out = record(outputs, function.values, pieces)

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from normscope.errors import InputError, MeasurementError
-from normscope.measure._batches import float_leaves
-from normscope.measure._likelihoods import SquaredLoss
 from normscope.measure.risk import Risk
 from normscope.registry import Registry
+from normscope.subject.batch import float_leaves
+from normscope.subject.likelihoods import SquaredLoss
 
 __all__ = ["OutputMap", "output_map"]
 

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from normscope.errors import InputError, MeasurementError, NormscopeError
-from normscope.measure._batches import Batch, failed_on
-from normscope.measure._functional import ModelFunction
-from normscope.measure._loss import flat
-from normscope.measure._statistics import coupling_layers
+from normscope.subject.batch import Batch, failed_on
+from normscope.subject.functional import ModelFunction
+from normscope.subject.losses import flat
+from normscope.subject.statistics import coupling_layers
 
 if TYPE_CHECKING:
     from normscope.measure.risk import Risk

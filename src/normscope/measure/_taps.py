@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from normscope.measure._session import patch_forward
+from normscope.subject.session import patch_forward
 
 __all__ = ["Names", "Tap", "attach_taps"]
 

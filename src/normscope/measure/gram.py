@@ -16,9 +16,6 @@ import torch
 from torch import Tensor, nn
 
 from normscope.errors import InputError, MeasurementError
-from normscope.measure._batches import Batch, call_arguments, float_leaves
-from normscope.measure._functional import ModelFunction
-from normscope.measure._memory import readable_bytes
 from normscope.measure._output_norms import output_map
 from normscope.measure._taps import Names, Tap, attach_taps
 from normscope.measure.operators.blocks import sub_parameters
@@ -27,6 +24,9 @@ from normscope.measure.operators.jacobian import JacobianOperator, require_outpu
 from normscope.measure.progress import progress
 from normscope.measure.risk import Risk
 from normscope.results.gram import GramSpectrum
+from normscope.subject.batch import Batch, call_arguments, float_leaves
+from normscope.subject.functional import ModelFunction
+from normscope.subject.memory import readable_bytes
 
 __all__ = ["gram_matrix", "gram_spectrum"]
 

@@ -9,8 +9,6 @@ import torch
 from torch import Tensor
 
 from normscope.errors import InputError
-from normscope.measure._batches import float_leaves
-from normscope.measure._likelihoods import SquaredLoss
 from normscope.measure.operators.base import LinearOperator
 from normscope.measure.operators.fisher import fisher
 from normscope.measure.operators.hessian import hessian
@@ -21,6 +19,8 @@ from normscope.measure.spectral.norm import trace_of_square
 from normscope.measure.spectral.trace import trace
 from normscope.results.estimate import Estimate
 from normscope.results.outliers import LeadingDirections, SpectralBounds
+from normscope.subject.batch import float_leaves
+from normscope.subject.likelihoods import SquaredLoss
 
 __all__ = ["leading_directions", "mean_gradients", "residual_term", "spectral_bounds"]
 

@@ -11,20 +11,20 @@ import torch
 from torch import Tensor, nn
 
 from normscope.errors import InputError, MeasurementError
-from normscope.measure._batches import Batch, materialized
-from normscope.measure._checkpoints import recomputed
-from normscope.measure._functional import ModelFunction
-from normscope.measure._loaders import reading
-from normscope.measure._loss import Loss, LossItself, flat
-from normscope.measure._losses import as_loss
-from normscope.measure._memory import budget_bytes
-from normscope.measure._parameters import ParameterSet, half_precision, select_parameters
-from normscope.measure._plan import PASSING, PASSING_TWICE, Piece, pieces
 from normscope.measure._proof import loss_and_gradient, prove
-from normscope.measure._session import original_module
 from normscope.measure._sharding import Sharing, joined
-from normscope.measure._statistics import check_statistics, in_words
+from normscope.measure.splitting import PASSING, PASSING_TWICE, Piece, pieces
 from normscope.seeds import checked_seed
+from normscope.subject.batch import Batch, materialized
+from normscope.subject.checkpoints import recomputed
+from normscope.subject.functional import ModelFunction
+from normscope.subject.grammar import as_loss
+from normscope.subject.loaders import reading
+from normscope.subject.losses import Loss, LossItself, flat
+from normscope.subject.memory import budget_bytes
+from normscope.subject.parameters import ParameterSet, half_precision, select_parameters
+from normscope.subject.session import original_module
+from normscope.subject.statistics import check_statistics, in_words
 
 __all__ = ["Risk", "check_model", "checked_risk"]
 

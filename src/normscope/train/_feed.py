@@ -17,8 +17,8 @@ from torch.utils import _pytree as pytree
 
 from normscope.data import Batches, DataSet, batch_order, load_data
 from normscope.errors import InputError
-from normscope.measure._loaders import items_of, loader_generators
 from normscope.messages import kind_of
+from normscope.subject.loaders import items_of, loader_generators
 
 __all__ = ["Feed", "FeedOptions", "as_feed"]
 

@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from normscope.errors import InputError
-from normscope.measure._batches import call_arguments
-from normscope.measure._likelihoods import SquaredLoss
-from normscope.measure._loss import Loss, scalar
-from normscope.measure._losses import as_loss
-from normscope.measure._statistics import coupling_layers
+from normscope.subject.batch import call_arguments
+from normscope.subject.grammar import as_loss
+from normscope.subject.likelihoods import SquaredLoss
+from normscope.subject.losses import Loss, scalar
+from normscope.subject.statistics import coupling_layers
 
 __all__ = [
     "FunctionObjective",

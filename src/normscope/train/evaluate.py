@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from normscope.measure._losses import as_loss
 from normscope.record import Record
+from normscope.subject.grammar import as_loss
 from normscope.train._feed import FeedOptions, as_feed
 from normscope.train._objective import (
     LossFunction,

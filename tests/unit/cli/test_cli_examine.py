@@ -15,9 +15,9 @@ from normscope.cli.examine import OPTIONS
 from normscope.data import load_data
 from normscope.diagnose import examine
 from normscope.diagnose.steps import STEPS
-from normscope.measure._session import generator_states
 from normscope.nn import network
 from normscope.results import Examination, Plan
+from normscope.subject.session import generator_states
 
 NET = ["mlp:64-12-12-10,norm=batch", "--data", "digits"]
 OWN = """

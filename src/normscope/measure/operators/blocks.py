@@ -8,9 +8,9 @@ from typing import Protocol, TypeVar
 from torch import Tensor
 
 from normscope.errors import InputError
-from normscope.measure._parameters import ParameterSet, select_parameters
 from normscope.measure.progress import progress
 from normscope.measure.risk import Risk
+from normscope.subject.parameters import ParameterSet, select_parameters
 
 __all__ = ["layer_blocks", "sub_parameters", "summed"]
 

@@ -11,18 +11,18 @@ import torch
 from torch import Tensor
 
 from normscope.errors import InputError
-from normscope.measure._functional import ModelFunction
 from normscope.measure._linearization import Linearization
-from normscope.measure._loss import flat
-from normscope.measure._plan import Piece
-from normscope.measure._roots import OutputRoot
-from normscope.measure._session import product
 from normscope.measure.operators.base import LinearOperator
 from normscope.measure.operators.blocks import sub_parameters, summed
 from normscope.measure.operators.jacobian import described, require_outputs
 from normscope.measure.risk import Risk, checked_risk
+from normscope.measure.splitting import Piece
 from normscope.registry import Registry
 from normscope.seeds import checked_seed, numpy_generator
+from normscope.subject.functional import ModelFunction
+from normscope.subject.losses import flat
+from normscope.subject.roots import OutputRoot
+from normscope.subject.session import product
 
 __all__ = ["FisherDual", "FisherOperator", "fisher"]
 

@@ -8,15 +8,15 @@ import torch
 from torch import Tensor
 
 from normscope.errors import MeasurementError
-from normscope.measure._checkpoints import recomputed
-from normscope.measure._functional import ModelFunction
 from normscope.measure._linearization import Groups
-from normscope.measure._plan import Piece
-from normscope.measure._session import product
 from normscope.measure.operators.base import LinearOperator
 from normscope.measure.operators.blocks import sub_parameters, summed
 from normscope.measure.operators.jacobian import described
 from normscope.measure.risk import Risk, checked_risk
+from normscope.measure.splitting import Piece
+from normscope.subject.checkpoints import recomputed
+from normscope.subject.functional import ModelFunction
+from normscope.subject.session import product
 
 __all__ = ["HessianOperator", "hessian"]
 

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from normscope.errors import InputError
-from normscope.measure._functional import ModelFunction
 from normscope.measure._linearization import Linearization
-from normscope.measure._session import product
 from normscope.measure.operators.base import LinearOperator
 from normscope.measure.operators.blocks import sub_parameters, summed
 from normscope.measure.risk import Risk, checked_risk
+from normscope.subject.functional import ModelFunction
+from normscope.subject.session import product
 
 __all__ = ["JacobianOperator", "jacobian"]
 

@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from normscope.errors import InputError, MeasurementError
-from normscope.measure._memory import readable_bytes
 from normscope.measure.probes._conditioning_factors import weight_factors, weight_rows
 from normscope.measure.probes._conditioning_moments import add_gram
-from normscope.measure.probes._spectra import rounding_share
 from normscope.measure.probes.sites import Site
+from normscope.measure.probes.spectra import rounding_share
 from normscope.results.conditioning import CurvatureBlock
 from normscope.results.eigenvalues import MomentSpectrum
+from normscope.subject.memory import readable_bytes
 
 __all__ = ["ExactCurvature"]
 

@@ -9,12 +9,12 @@ import torch
 from torch import nn
 
 from normscope.errors import MeasurementError
-from normscope.measure._memory import readable_bytes
-from normscope.measure._task import as_task
 from normscope.measure.operators.hessian import hessian
 from normscope.measure.risk import Risk
 from normscope.results.conditioning import CurvatureBlock
 from normscope.results.eigenvalues import SignedSpectrum
+from normscope.subject.memory import readable_bytes
+from normscope.subject.task import as_task
 
 __all__ = ["hessian_blocks"]
 

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from normscope.measure.probes._spectra import moment_spectrum, rounding_share
+from normscope.measure.probes.spectra import moment_spectrum, rounding_share
 from normscope.results.eigenvalues import MomentSpectrum
 
 __all__ = ["RawMoment", "add_gram"]

@@ -12,20 +12,20 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from normscope.errors import InputError
-from normscope.measure._batches import Batch, float_leaves
-from normscope.measure._memory import readable_bytes
 from normscope.measure.probes._conditioning_exact import ExactCurvature
 from normscope.measure.probes._conditioning_factors import patch_gram
 from normscope.measure.probes._conditioning_factors import patches as window_patches
 from normscope.measure.probes._conditioning_moments import LARGEST, RawMoment
 from normscope.measure.probes._conditioning_slopes import KINDS, LABELS
-from normscope.measure.probes._spectra import moment_spectrum
 from normscope.measure.probes.moments import SecondMoment
 from normscope.measure.probes.probe import Pass, Probe, SkipLayer
 from normscope.measure.probes.sites import Site
+from normscope.measure.probes.spectra import moment_spectrum
 from normscope.results.conditioning import LayerConditioning
 from normscope.results.eigenvalues import MomentSpectrum
 from normscope.seeds import checked_seed, numpy_generator
+from normscope.subject.batch import Batch, float_leaves
+from normscope.subject.memory import readable_bytes
 
 __all__ = ["SCALES", "LossMoments", "MomentProbe", "SlopeMoments"]
 

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from normscope.errors import InputError
-from normscope.measure._batches import float_leaves
-from normscope.measure._loss import Loss, flat
-from normscope.measure._roots import OutputRoot
 from normscope.measure.probes.probe import Pass
 from normscope.registry import Registry
+from normscope.subject.batch import float_leaves
+from normscope.subject.losses import Loss, flat
+from normscope.subject.roots import OutputRoot
 
 __all__ = ["KINDS", "LABELS", "Slopes"]
 

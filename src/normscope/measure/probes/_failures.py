@@ -6,8 +6,8 @@ import contextlib
 from collections.abc import Iterator
 
 from normscope.errors import MeasurementError, NormscopeError
-from normscope.measure._batches import Batch, failed_on
-from normscope.measure._functional import ModelFunction
+from normscope.subject.batch import Batch, failed_on
+from normscope.subject.functional import ModelFunction
 
 __all__ = ["readable_failures"]
 

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from normscope.errors import InputError
-from normscope.measure._batches import float_leaves
-from normscope.measure._likelihoods import CrossEntropy
 from normscope.measure.probes.probe import Pass
 from normscope.measure.probes.sites import Site
 from normscope.results.gradients import ClassGradients, OutputGradients
+from normscope.subject.batch import float_leaves
+from normscope.subject.likelihoods import CrossEntropy
 
 __all__ = ["ByClass", "FavouredClass"]
 

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from normscope.errors import InputError
-from normscope.measure._parameters import ParameterSet, parameter_kind
 from normscope.registry import near_match
 from normscope.seeds import numpy_generator
+from normscope.subject.parameters import ParameterSet, parameter_kind
 
 __all__ = ["State", "by_filter", "difference", "given_tensors", "random_direction"]
 

@@ -11,21 +11,21 @@ import torch
 from torch import Tensor, nn
 
 from normscope.errors import InputError, MeasurementError
-from normscope.measure._batches import Batch
-from normscope.measure._functional import ModelFunction
 from normscope.measure._proof import loss_and_gradient
-from normscope.measure._statistics import in_words
-from normscope.measure._task import Task
-from normscope.measure.probes._coverage import coverage_of
 from normscope.measure.probes._failures import readable_failures
 from normscope.measure.probes._landscape_directions import State, given_tensors
 from normscope.measure.probes._listener import Listener
 from normscope.measure.probes.capture import Capture
+from normscope.measure.probes.coverage import coverage_of
 from normscope.measure.probes.moments import ChannelMoments
 from normscope.measure.probes.probe import Probe
 from normscope.measure.probes.run import Layers, every_parameter
 from normscope.measure.probes.sites import Selection, Site
 from normscope.results import Coverage
+from normscope.subject.batch import Batch
+from normscope.subject.functional import ModelFunction
+from normscope.subject.statistics import in_words
+from normscope.subject.task import Task
 
 __all__ = ["Terrain", "Visit"]
 

@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from normscope.errors import InputError
-from normscope.measure._batches import Batch
 from normscope.seeds import numpy_generator
+from normscope.subject.batch import Batch
 
 __all__ = ["Pool"]
 

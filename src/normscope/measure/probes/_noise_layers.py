@@ -8,13 +8,13 @@ from typing import Any
 from torch import Tensor, nn
 
 from normscope.errors import InputError
-from normscope.measure._batches import Batch
-from normscope.measure._parameters import ParameterSet, select_parameters
-from normscope.measure.probes._coverage import owner_of
+from normscope.measure.probes.coverage import owner_of
 from normscope.measure.probes.probe import Probe
 from normscope.measure.probes.run import Layers, run_probes
 from normscope.measure.probes.sites import NORM, WEIGHTED, Selection, Site
 from normscope.results import Coverage, LayerStatus
+from normscope.subject.batch import Batch
+from normscope.subject.parameters import ParameterSet, select_parameters
 
 __all__ = ["ParameterLayers", "parameter_layers"]
 

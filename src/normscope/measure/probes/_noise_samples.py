@@ -17,16 +17,16 @@ import torch
 from torch import Tensor, nn
 
 from normscope.errors import InputError, MeasurementError
-from normscope.measure._batches import Batch
-from normscope.measure._functional import ModelFunction
 from normscope.measure._proof import loss_and_gradient
-from normscope.measure._statistics import coupling_layers
 from normscope.measure._taps import Names, Tap, attach_taps
-from normscope.measure._task import Task
 from normscope.measure.probes._failures import readable_failures
 from normscope.measure.probes._noise_groups import GROUPS
 from normscope.measure.probes._noise_layers import ParameterLayers
 from normscope.seeds import child_seed
+from normscope.subject.batch import Batch
+from normscope.subject.functional import ModelFunction
+from normscope.subject.statistics import coupling_layers
+from normscope.subject.task import Task
 
 __all__ = ["Gradients", "parts_of"]
 

@@ -9,9 +9,6 @@ import torch
 from torch import nn
 
 from normscope.errors import InputError
-from normscope.measure._memory import budget_bytes
-from normscope.measure._session import original_module
-from normscope.measure._task import as_task
 from normscope.measure.probes._conditioning_exact import ExactCurvature
 from normscope.measure.probes._conditioning_hessian import hessian_blocks
 from normscope.measure.probes._conditioning_probe import (
@@ -27,6 +24,9 @@ from normscope.registry import near_match
 from normscope.results.conditioning import Conditioning, CurvatureBlock
 from normscope.results.eigenvalues import checked_share
 from normscope.seeds import checked_seed
+from normscope.subject.memory import budget_bytes
+from normscope.subject.session import original_module
+from normscope.subject.task import as_task
 
 __all__ = ["conditioning"]
 

@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 
 from normscope.errors import InputError
-from normscope.measure._batches import Batch
 from normscope.measure.probes._gradient_layers import LayerSums
 from normscope.measure.probes._gradient_outputs import ByClass, FavouredClass
 from normscope.measure.probes.probe import Pass, Probe
@@ -18,6 +17,7 @@ from normscope.measure.probes.sites import ACTIVATION, NORM, WEIGHTED, Site
 from normscope.registry import near_match
 from normscope.results.gradients import Gradients
 from normscope.results.layers import Coverage
+from normscope.subject.batch import Batch
 
 __all__ = ["QUANTITIES", "GradientProbe", "gradients"]
 

@@ -13,9 +13,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from normscope.errors import InputError
-from normscope.measure._session import original_module
-from normscope.measure._statistics import check_statistics
-from normscope.measure._task import as_task
 from normscope.measure.divergence import Divergence
 from normscope.measure.probes._landscape_directions import (
     State,
@@ -30,6 +27,9 @@ from normscope.measure.progress import progress
 from normscope.measure.risk import check_model
 from normscope.results.landscape import Landscape
 from normscope.seeds import checked_seed
+from normscope.subject.session import original_module
+from normscope.subject.statistics import check_statistics
+from normscope.subject.task import as_task
 
 __all__ = ["landscape"]
 

@@ -8,13 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from normscope.measure._session import original_module
 from normscope.measure.probes._operations import is_norm
 from normscope.measure.probes.moments import ChannelMoments
 from normscope.measure.probes.probe import Probe
 from normscope.measure.probes.run import Layers, run_probes
 from normscope.measure.probes.sites import NORM, WEIGHTED, Site
 from normscope.results.layout import Layout, NormUse
+from normscope.subject.session import original_module
 
 __all__ = ["norm_layout"]
 

@@ -13,10 +13,6 @@ from numpy.typing import NDArray
 from torch import nn
 
 from normscope.errors import InputError, NormscopeError
-from normscope.measure._batches import Batch
-from normscope.measure._session import original_module
-from normscope.measure._statistics import check_statistics
-from normscope.measure._task import as_task
 from normscope.measure.probes._noise_batches import Pool
 from normscope.measure.probes._noise_groups import GROUPS, GroupSums, NoiseEstimate
 from normscope.measure.probes._noise_layers import ParameterLayers, parameter_layers
@@ -26,6 +22,10 @@ from normscope.measure.progress import progress
 from normscope.measure.risk import check_model
 from normscope.results.noise import GradientNoise
 from normscope.seeds import checked_seed
+from normscope.subject.batch import Batch
+from normscope.subject.session import original_module
+from normscope.subject.statistics import check_statistics
+from normscope.subject.task import as_task
 
 __all__ = ["gradient_noise"]
 

@@ -11,8 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from normscope.checks import checked_count
-from normscope.measure._batches import Batch, float_leaves
-from normscope.measure._session import original_module
 from normscope.measure.probes._order_theory import OrderTheory, order_theory
 from normscope.measure.probes._overlaps import OverlapMoments, Overlaps
 from normscope.measure.probes.probe import Pass, Probe, SkipLayer
@@ -20,6 +18,8 @@ from normscope.measure.probes.run import Layers, Passes, run_probes
 from normscope.measure.probes.sites import Site
 from normscope.results.order_parameters import OrderProfile
 from normscope.seeds import numpy_generator
+from normscope.subject.batch import Batch, float_leaves
+from normscope.subject.session import original_module
 
 __all__ = ["order_parameters"]
 

@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from normscope.measure._batches import Batch, float_leaves
-from normscope.measure._functional import ModelFunction
-from normscope.measure._task import Task
 from normscope.measure.probes.sites import WEIGHTED, Site
+from normscope.subject.batch import Batch, float_leaves
+from normscope.subject.functional import ModelFunction
+from normscope.subject.task import Task
 
 __all__ = ["Pass", "Probe", "SkipLayer"]
 

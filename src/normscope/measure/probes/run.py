@@ -11,24 +11,24 @@ import torch
 from torch import Tensor, nn
 
 from normscope.errors import InputError, MeasurementError
-from normscope.measure._batches import Batch, call_arguments
-from normscope.measure._functional import ModelFunction
-from normscope.measure._likelihoods import SquaredLoss
-from normscope.measure._parameters import ParameterSet, computed_dtype
-from normscope.measure._session import original_module
-from normscope.measure._statistics import check_statistics, in_words
-from normscope.measure._stream import as_stream
-from normscope.measure._task import Task, as_task
-from normscope.measure.probes._coverage import coverage_of
 from normscope.measure.probes._failures import readable_failures
 from normscope.measure.probes._listener import Listener
 from normscope.measure.probes.capture import Capture
+from normscope.measure.probes.coverage import coverage_of
 from normscope.measure.probes.probe import Pass, Probe
 from normscope.measure.probes.sites import Selection, Site
 from normscope.measure.progress import progress
 from normscope.measure.risk import check_model
 from normscope.results import Coverage
 from normscope.seeds import checked_seed
+from normscope.subject.batch import Batch, call_arguments
+from normscope.subject.functional import ModelFunction
+from normscope.subject.likelihoods import SquaredLoss
+from normscope.subject.parameters import ParameterSet, computed_dtype
+from normscope.subject.session import original_module
+from normscope.subject.statistics import check_statistics, in_words
+from normscope.subject.stream import as_stream
+from normscope.subject.task import Task, as_task
 
 __all__ = ["Passes", "every_parameter", "run_probes"]
 
@@ -74,7 +74,7 @@ def run_probes(
         data: a loader, a pair (inputs, targets), a ``DataSet`` or the name of one; a batch of a
             loader is what one training step sees.
         loss: ``"cross_entropy"``, ``"mse"``, a torch loss, ``loss(outputs, targets)`` or
-            ``loss_fn(model, batch)``; see :func:`normscope.measure._task.as_task`. None will do
+            ``loss_fn(model, batch)``; see :func:`normscope.subject.task.as_task`. None will do
             for probes that need no gradients.
         probes: what watches.
         statistics: what batch norm does: ``"batch"``, ``"running"`` or ``"frozen"``.

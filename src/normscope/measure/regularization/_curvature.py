@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from normscope.measure._batches import Batch
-from normscope.measure._loss import flat
 from normscope.measure.regularization._sites import Site
 from normscope.measure.regularization._view import PopulationView
+from normscope.subject.batch import Batch
+from normscope.subject.losses import flat
 
 __all__ = [
     "gauss_newton_diagonal",

@@ -14,10 +14,10 @@ from torch.utils import _pytree as pytree
 from normscope.checks import checked_count
 from normscope.data import Batches, DataSet, load_data
 from normscope.errors import InputError
-from normscope.measure._batches import Batch, materialized
-from normscope.measure._loaders import items_of, reading
 from normscope.messages import kind_of
 from normscope.seeds import numpy_generator
+from normscope.subject.batch import Batch, materialized
+from normscope.subject.loaders import items_of, reading
 
 __all__ = ["pool_of"]
 

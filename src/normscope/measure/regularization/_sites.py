@@ -20,11 +20,11 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from normscope.errors import InputError
-from normscope.measure._session import patch_forward
-from normscope.measure._statistics import coupling_layers
 from normscope.nn.norm import BatchNorm, PopulationNorm
 from normscope.nn.norm.channel import ChannelNorm, inverse_deviation, wide
 from normscope.registry import near_match
+from normscope.subject.session import patch_forward
+from normscope.subject.statistics import coupling_layers
 
 __all__ = ["Site", "Stop", "sites_of"]
 

@@ -14,12 +14,12 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from normscope.errors import InputError, MeasurementError
-from normscope.measure._batches import Batch, failed_on, float_leaves
-from normscope.measure._functional import ModelFunction
-from normscope.measure._loss import Loss
-from normscope.measure._memory import budget_bytes
-from normscope.measure._parameters import select_parameters
 from normscope.measure.regularization._sites import Site, Stop
+from normscope.subject.batch import Batch, failed_on, float_leaves
+from normscope.subject.functional import ModelFunction
+from normscope.subject.losses import Loss
+from normscope.subject.memory import budget_bytes
+from normscope.subject.parameters import select_parameters
 
 __all__ = ["PopulationView", "SampleMoments"]
 

@@ -13,8 +13,6 @@ from torch import nn
 
 from normscope.checks import checked_count
 from normscope.errors import InputError
-from normscope.measure._losses import as_loss
-from normscope.measure._session import original_module
 from normscope.measure.progress import progress
 from normscope.measure.regularization._curvature import (
     probed_second_order,
@@ -36,6 +34,8 @@ from normscope.measure.regularization.strength import (
 from normscope.measure.risk import LossLike
 from normscope.results.regularization import BatchNormRegularization, LayerRegularization
 from normscope.seeds import checked_seed, child_seed
+from normscope.subject.grammar import as_loss
+from normscope.subject.session import original_module
 from normscope.theory import regularization as theory
 
 __all__ = ["bn_regularization"]

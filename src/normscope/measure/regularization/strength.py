@@ -13,12 +13,6 @@ from torch import nn
 
 from normscope.checks import checked_count
 from normscope.errors import InputError
-from normscope.measure._batches import Batch
-from normscope.measure._likelihoods import SquaredLoss
-from normscope.measure._loss import Loss
-from normscope.measure._losses import as_loss
-from normscope.measure._parameters import computed_dtype, select_parameters
-from normscope.measure._session import original_module
 from normscope.measure.regularization._curvature import (
     gauss_newton_diagonal,
     mean_curvature,
@@ -30,6 +24,12 @@ from normscope.measure.regularization._view import PopulationView
 from normscope.measure.risk import LossLike
 from normscope.registry import near_match
 from normscope.seeds import child_seed
+from normscope.subject.batch import Batch
+from normscope.subject.grammar import as_loss
+from normscope.subject.likelihoods import SquaredLoss
+from normscope.subject.losses import Loss
+from normscope.subject.parameters import computed_dtype, select_parameters
+from normscope.subject.session import original_module
 from normscope.theory import regularization as theory
 
 __all__ = [

@@ -18,9 +18,9 @@ from torch.optim.optimizer import (
 
 from normscope.checks import checked_count
 from normscope.errors import InputError, MeasurementError
-from normscope.measure._session import original_module
-from normscope.measure.probes._coverage import owner_of
+from normscope.measure.probes.coverage import owner_of
 from normscope.results.monitor import MonitorLog, Reading, Trouble
+from normscope.subject.session import original_module
 from normscope.train.monitor._signals import Signals, why_no_signals
 from normscope.train.monitor.probes import MonitorProbe, Update, as_probes, quantities
 from normscope.train.monitor.sinks import MemorySink, as_sinks

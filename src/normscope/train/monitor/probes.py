@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from normscope.errors import InputError
-from normscope.measure.probes._spectra import moment_spectrum, rounding_share
 from normscope.measure.probes.moments import ChannelMoments, SecondMoment
 from normscope.measure.probes.sites import ACTIVATION, LINEAR, Site
+from normscope.measure.probes.spectra import moment_spectrum, rounding_share
 from normscope.registry import Registry
 from normscope.results.eigenvalues import MomentSpectrum
 

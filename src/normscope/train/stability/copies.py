@@ -12,9 +12,9 @@ import torch
 from torch import nn
 
 from normscope.errors import InputError
-from normscope.measure._parameters import computed_dtype, half_precision
-from normscope.measure._session import original_module, session
 from normscope.messages import kind_of
+from normscope.subject.parameters import computed_dtype, half_precision
+from normscope.subject.session import original_module, session
 from normscope.train._objective import model_device
 from normscope.train._random import isolated_random
 

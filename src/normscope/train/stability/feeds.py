@@ -11,7 +11,7 @@ from torch.utils import _pytree as pytree
 
 from normscope.data import load_data
 from normscope.errors import InputError
-from normscope.measure import _loaders
+from normscope.subject import loaders
 from normscope.train._feed import Feed, FeedOptions, LoaderFeed, as_feed
 from normscope.train._objective import LossObjective, Objective, floating_dtype
 
@@ -51,7 +51,7 @@ def repeatable(data: Any) -> Any:
 
 def kept_generators(data: Any) -> AbstractContextManager[None]:
     """Random generators that a loader owns are afterwards where they were."""
-    return _loaders.kept_generators(data.loader if isinstance(data, ClonedBatches) else data)
+    return loaders.kept_generators(data.loader if isinstance(data, ClonedBatches) else data)
 
 
 def batches(

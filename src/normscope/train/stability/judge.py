@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from normscope.measure._batches import float_leaves
-from normscope.measure._likelihoods import BernoulliLoss, CrossEntropy, SquaredLoss
-from normscope.measure._loss import Loss
+from normscope.subject.batch import float_leaves
+from normscope.subject.likelihoods import BernoulliLoss, CrossEntropy, SquaredLoss
+from normscope.subject.losses import Loss
 from normscope.train.divergence import Divergence
 from normscope.train.run import Event, StopTraining
 

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from normscope.errors import InputError, MeasurementError, NormscopeError
-from normscope.measure._batches import failed_on
 from normscope.results.stability import StabilityTrial
+from normscope.subject.batch import failed_on
 from normscope.train._objective import (
     LossFunction,
     LossObjective,

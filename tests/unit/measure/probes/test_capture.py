@@ -12,10 +12,10 @@ from torch.nn import functional
 import normscope as ns
 from cases import BY_NAME, ROSTER
 from fingerprints import fingerprint, prepared
-from normscope.measure._batches import call_arguments
 from normscope.measure.probes.capture import Capture, Watcher
 from normscope.measure.probes.sites import Site
 from normscope.nn.zoo import numbered_layers, on_shortcut
+from normscope.subject.batch import call_arguments
 
 
 class Notes(Watcher):

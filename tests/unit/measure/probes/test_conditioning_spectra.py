@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from golden.measurements_huang import KAPPA, KRONECKER
 from normscope.errors import InputError
 from normscope.measure.probes._conditioning_factors import patch_gram, patches
-from normscope.measure.probes._spectra import moment_spectrum
 from normscope.measure.probes.sites import Geometry
+from normscope.measure.probes.spectra import moment_spectrum
 from normscope.results import eigenvalues as module
 from normscope.results.eigenvalues import (
     KroneckerSpectrum,

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from normscope.measure.probes import _conditioning_moments as raw
-from normscope.measure.probes._spectra import moment_spectrum
 from normscope.measure.probes.moments import ChannelMoments, SecondMoment
+from normscope.measure.probes.spectra import moment_spectrum
 
 
 def rows(n, d, seed, shift=0.0, dtype=torch.float64):

@@ -13,9 +13,9 @@ from torch.utils.data import DataLoader, TensorDataset
 import normscope as ns
 from cases import BY_NAME, ROSTER
 from normscope.errors import InputError, MeasurementError
-from normscope.measure._task import as_task
 from normscope.measure.probes.probe import Probe, SkipLayer
 from normscope.measure.probes.run import run_probes
+from normscope.subject.task import as_task
 
 
 class Taker(Probe):

@@ -13,9 +13,9 @@ from torch.utils import _pytree as pytree
 
 from normscope.data import DataSet, load_data
 from normscope.errors import InputError
-from normscope.measure._batches import NO_BATCHES, Batch, owned_batch
-from normscope.measure._loaders import items_of, reading
 from normscope.messages import kind_of
+from normscope.subject.batch import NO_BATCHES, Batch, owned_batch
+from normscope.subject.loaders import items_of, reading
 
 __all__ = ["BATCH_SIZE", "Stream", "as_stream", "is_pair"]
 

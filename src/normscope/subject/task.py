@@ -12,11 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from normscope.errors import InputError
-from normscope.measure._batches import call_arguments
-from normscope.measure._likelihoods import SquaredLoss
-from normscope.measure._loss import Loss, LossItself
-from normscope.measure._losses import as_loss
-from normscope.measure._stream import Stream, as_stream
+from normscope.subject.batch import call_arguments
+from normscope.subject.grammar import as_loss
+from normscope.subject.likelihoods import SquaredLoss
+from normscope.subject.losses import Loss, LossItself
+from normscope.subject.stream import Stream, as_stream
 
 __all__ = ["Task", "as_task"]
 

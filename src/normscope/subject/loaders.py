@@ -10,8 +10,8 @@ import torch
 from torch.utils.data import DataLoader
 
 from normscope.errors import InputError, NormscopeError
-from normscope.measure._session import random_state
 from normscope.messages import failure
+from normscope.subject.session import random_state
 
 __all__ = ["items_of", "kept_generators", "loader_generators", "reading"]
 

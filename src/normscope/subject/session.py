@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn.utils.weight_norm import WeightNorm
 from torch.overrides import TorchFunctionMode
 
-from normscope.measure._checkpoints import own_checkpoints
+from normscope.subject.checkpoints import own_checkpoints
 
 __all__ = [
     "generator_states",

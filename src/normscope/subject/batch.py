@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from normscope.errors import InputError
-from normscope.measure._loaders import items_of
+from normscope.subject.loaders import items_of
 
 __all__ = [
     "NO_BATCHES",

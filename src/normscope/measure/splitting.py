@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from normscope.errors import MeasurementError
-from normscope.measure._batches import Batch, float_leaves
-from normscope.measure._functional import ModelFunction
-from normscope.measure._loss import Loss, flat
-from normscope.measure._memory import SavedBytes, readable_bytes
+from normscope.subject.batch import Batch, float_leaves
+from normscope.subject.functional import ModelFunction
+from normscope.subject.losses import Loss, flat
+from normscope.subject.memory import SavedBytes, readable_bytes
 
 __all__ = ["Piece", "forward_bytes", "pieces"]
 

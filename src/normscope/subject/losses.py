@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from normscope.errors import InputError, MeasurementError
-from normscope.measure._batches import float_leaves
-from normscope.measure._roots import ColumnRoot, OutputRoot, sample_owner
+from normscope.subject.batch import float_leaves
+from normscope.subject.roots import ColumnRoot, OutputRoot, sample_owner
 
 __all__ = ["CallableLoss", "Loss", "LossItself", "flat", "scalar", "shown_module"]
 

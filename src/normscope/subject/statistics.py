@@ -15,7 +15,7 @@ from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from normscope.errors import InputError
-from normscope.measure._session import patch_forward
+from normscope.subject.session import patch_forward
 
 __all__ = [
     "STATISTICS",

@@ -13,12 +13,11 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from normscope.errors import MeasurementError
-from normscope.measure import _statistics as statistics
-from normscope.measure._batches import Batch, call_arguments, float_leaves
-from normscope.measure._fused import fuse_batch_norms
-from normscope.measure._loss import flat
-from normscope.measure._parameters import ParameterSet, computed_dtype
-from normscope.measure._session import generator_states, patch_forward, reseed, session
+from normscope.subject import statistics
+from normscope.subject.batch import Batch, call_arguments, float_leaves
+from normscope.subject.losses import flat
+from normscope.subject.parameters import ParameterSet, computed_dtype
+from normscope.subject.session import generator_states, patch_forward, reseed, session
 
 __all__ = ["ModelFunction"]
 
@@ -96,19 +95,24 @@ class ModelFunction:
         return other
 
     @contextlib.contextmanager
-    def open(self, *, blocks: Wrapper | None = None, fused: bool = False) -> Iterator[None]:
+    def open(
+        self,
+        *,
+        blocks: Wrapper | None = None,
+        change: Callable[[nn.Module], None] | None = None,
+    ) -> Iterator[None]:
         """The span in which calls, and backward passes of checkpointed calls, are made.
 
-        ``blocks`` wraps the forward of each block of the outermost sequences; ``fused`` is for
-        forward-mode passes: batch norm with its short derivative.
+        ``blocks`` wraps the forward of each block of the outermost sequences; ``change`` may patch
+        the model further.
         """
         with session(self.model, seed=self._seed, device=self.device):
             statistics.set_mode(self.model, self._statistics)
             if blocks is not None:
                 for block in _blocks(self.model):
                     patch_forward(block, blocks)
-            if fused:
-                fuse_batch_norms(self.model)
+            if change is not None:
+                change(self.model)
             yield
 
     def __call__(self, values: Sequence[Tensor], batch: Batch) -> Any:

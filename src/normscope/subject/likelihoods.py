@@ -11,9 +11,9 @@ from torch.nn import functional
 from torch.utils import _pytree as pytree
 
 from normscope.errors import InputError
-from normscope.measure._batches import float_leaves
-from normscope.measure._loss import Loss, flat, scalar, shown_module
-from normscope.measure._roots import ColumnRoot, DiagonalRoot, OutputRoot, SoftmaxRoot
+from normscope.subject.batch import float_leaves
+from normscope.subject.losses import Loss, flat, scalar, shown_module
+from normscope.subject.roots import ColumnRoot, DiagonalRoot, OutputRoot, SoftmaxRoot
 
 __all__ = ["BernoulliLoss", "CrossEntropy", "LogProbabilityLoss", "SquaredLoss"]
 

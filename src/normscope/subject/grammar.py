@@ -8,14 +8,14 @@ from typing import Any
 from torch import Tensor, nn
 
 from normscope.errors import InputError
-from normscope.measure._likelihoods import (
+from normscope.registry import near_match
+from normscope.subject.likelihoods import (
     BernoulliLoss,
     CrossEntropy,
     LogProbabilityLoss,
     SquaredLoss,
 )
-from normscope.measure._loss import CallableLoss, Loss, shown_module
-from normscope.registry import near_match
+from normscope.subject.losses import CallableLoss, Loss, shown_module
 
 __all__ = ["as_loss"]
 

@@ -1,0 +1,1 @@
+"""What is examined: a model, the data it sees, its loss; no curvature and no training in it."""
