@@ -29,6 +29,13 @@ class Record:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        known = Record._types.get(cls.__name__, cls)
+        if not _redefines(cls, known):
+            raise TypeError(
+                f"Two records are called {cls.__name__}: {known.__module__}.{known.__qualname__} "
+                f"and {cls.__module__}.{cls.__qualname__}. from_dict finds a record by its name: "
+                "rename one of them."
+            )
         Record._types[cls.__name__] = cls
 
     def to_dict(self) -> dict[str, Any]:
@@ -73,6 +80,16 @@ class Record:
 
     def __hash__(self) -> int:
         return hash(self.to_json())
+
+
+def _redefines(cls: type[Record], known: type[Record]) -> bool:
+    """Whether both are one class: imported again, or made again by dataclass(slots=True)."""
+    if cls.__module__ != known.__module__:
+        return False
+    fields = vars(known).get("__dataclass_fields__")
+    # dataclass gives its copy with slots the qualified name only afterwards
+    copied = fields is not None and vars(cls).get("__dataclass_fields__") is fields
+    return copied or cls.__qualname__ == known.__qualname__
 
 
 def _encode(value: Any) -> Any:

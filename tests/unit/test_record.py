@@ -102,3 +102,34 @@ def test_missing_fields_are_named():
     with pytest.raises(InputError) as error:
         Outer.from_dict({"type": "Outer"})
     assert "Outer lacks" in str(error.value)
+
+
+def defined(name, module, qualname, **values):
+    return type(name, (Record,), {"__module__": module, "__qualname__": qualname, **values})
+
+
+@pytest.mark.parametrize(
+    ("module", "qualname"), [("elsewhere", "Inner"), (__name__, "test.<locals>.Inner")]
+)
+def test_a_name_belongs_to_one_class(module, qualname):
+    with pytest.raises(TypeError) as error:
+        defined("Inner", module, qualname)
+    assert f"{__name__}.Inner" in str(error.value)
+    assert f"{module}.{qualname}" in str(error.value)
+    assert Inner.from_dict(Inner(2.0).to_dict()) == Inner(2.0)  # the first one stays
+
+
+def test_the_same_class_may_be_defined_again():
+    first, again = (defined("Rerun", "__main__", "Rerun", run=run) for run in range(2))
+    assert first is not again
+    assert isinstance(Record.from_dict({"type": "Rerun"}), again)
+
+
+def test_a_class_with_slots_is_defined_twice_by_dataclass():
+    for _ in range(2):
+
+        @dataclass(frozen=True, eq=False, slots=True)
+        class Slotted(Record):
+            value: float
+
+        assert Slotted.from_dict(Slotted(2.0).to_dict()) == Slotted(2.0)
