@@ -58,7 +58,7 @@ def plain(result: Any) -> Any:
     if isinstance(result, Record):
         result = result.to_dict()
     if isinstance(result, dict):
-        left = ("seconds", "config", "convention")
+        left = ("seconds", "convention")
         return {key: plain(value) for key, value in result.items() if key not in left}
     return [plain(item) for item in result] if isinstance(result, list) else result
 
@@ -109,10 +109,10 @@ def test_results_say_so() -> None:
     model, words = net().half(), "float32 (the model is in float16)"
     for name in ("lr_range_test", "max_stable_lr", "suggest_lr"):
         found = TRAININGS[name](model, batches(torch.float32))
-        assert found.config["precision"] == words
+        assert found.convention["precision"] == words
         assert words in found.summary()
     single = TRAININGS["lr_range_test"](net(), batches(torch.float32))
-    assert "precision" not in single.config
+    assert "precision" not in single.convention
     assert "precision" not in single.summary()
 
 

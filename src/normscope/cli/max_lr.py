@@ -104,7 +104,7 @@ def _ranged(settings: Settings) -> tuple[Any, bool]:
     found = lr_range_test(
         **_trained(settings), **_given(settings, "weight_decay", "bracket", "seed")
     )
-    return found, found.diverged or len(found.lrs) >= found.config["steps"]
+    return found, found.diverged or len(found.lrs) >= found.convention["steps"]
 
 
 def _suggested(settings: Settings) -> tuple[Any, bool]:

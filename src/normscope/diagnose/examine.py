@@ -88,7 +88,7 @@ def examine(
     plan, subject, notes = _planned(subject, measurements)
     done = carried_out(subject, measurements, plan, deadline)
     results, how = done.results, descent(subject)
-    config = {
+    convention = {
         "loss": subject.task.loss.description,
         "optimizer": subject.optimizer_name,
         "lr": subject.lr,
@@ -103,11 +103,11 @@ def examine(
     }
     return Examination(
         model=plan.model,
-        numbers=headline(results, config),
-        findings=findings_of(results, config),
+        numbers=headline(results, convention),
+        findings=findings_of(results, convention),
         measurements=results,
         plan=replace(plan, steps=tuple(done.steps)),
-        config=config,
+        convention=convention,
         seconds=time.monotonic() - began,
         partial=done.partial,
         version=__version__,

@@ -15,9 +15,9 @@ ENOUGH = 0.25  # share of the parameters in layers that were looked at
 FIRST = ("recommended-lr", "lr-above-limit", "lr-above-threshold", "promising-change")
 
 
-def findings_of(results: dict[str, Any], config: dict[str, Any]) -> tuple[Finding, ...]:
+def findings_of(results: dict[str, Any], convention: dict[str, Any]) -> tuple[Finding, ...]:
     """All findings that ``results`` allow; a function of what an examination stores."""
-    case = Case(results, config)
+    case = Case(results, convention)
     found: list[Finding] = []
     for name in RULES:
         rule = RULES[name]
@@ -36,7 +36,7 @@ def _covered(case: Case, needs: tuple[str, ...]) -> bool:
     return min(seen, default=1.0) >= ENOUGH
 
 
-def headline(results: dict[str, Any], config: dict[str, Any]) -> tuple[Evidence, ...]:
+def headline(results: dict[str, Any], convention: dict[str, Any]) -> tuple[Evidence, ...]:
     """The few numbers that one would want to see first."""
     numbers = []
     if "sharpness" in results:
@@ -54,8 +54,8 @@ def headline(results: dict[str, Any], config: dict[str, Any]) -> tuple[Evidence,
                 "sharpness",
             )
         )
-        value, low, high = spectrum.lr_threshold(float(config.get("momentum") or 0.0))
-        if value > 0 and not config.get("no_threshold"):
+        value, low, high = spectrum.lr_threshold(float(convention.get("momentum") or 0.0))
+        if value > 0 and not convention.get("no_threshold"):
             name = "local threshold of the learning rate"
             numbers.append(Evidence(name, value, None, low, high, "sharpness"))
     if "advice" in results and results["advice"].settled:

@@ -106,7 +106,7 @@ def suggest_lr(
         limit=limit,
         ended=ended,
         seconds=time.monotonic() - began,
-        config={**limit.config, "race_steps": LONGER * steps, "max_seconds": max_seconds},
+        convention={**limit.convention, "race_steps": LONGER * steps, "max_seconds": max_seconds},
     )
 
 

@@ -103,7 +103,7 @@ def _page(examination: Examination, stills: str) -> str:
         fine=[f for f in findings if f["severity"] == "ok"],
         sections=sections,
         steps=[{"title": wording(s.name).title, "step": s} for s in examination.plan.steps],
-        config=[(column(k), cell(v)) for k, v in examination.config.items() if cell(v)],
+        convention=[(column(k), cell(v)) for k, v in examination.convention.items() if cell(v)],
         notes=examination.notes,
     )
 
@@ -198,10 +198,10 @@ def _counts(examination: Examination) -> list[tuple[str, int]]:
 
 
 def _lead(examination: Examination) -> list[str]:
-    config, plan = examination.config, examination.plan
+    convention, plan = examination.convention, examination.plan
     return [
         plan.data,
-        f"loss: {config.get('loss')}",
-        f"preset {config.get('preset')}, {examination.seconds:.1f} s",
+        f"loss: {convention.get('loss')}",
+        f"preset {convention.get('preset')}, {examination.seconds:.1f} s",
         f"layers with {100 * plan.coverage:.0f} % of the parameters can be probed",
     ]

@@ -35,7 +35,7 @@ RULES = {
 def rates_chart(examination: Examination, *, title: str | None = None) -> Any:
     """The rate asked about as a line through the thresholds and limits that were found."""
     rows = [*_theory(examination), *_found(examination)]
-    lr = examination.config.get("lr")
+    lr = examination.convention.get("lr")
     if not rows:
         raise InputError("There is nothing to draw: no learning rate was found.")
     own = [{"name": YOURS, "lr": lr, "low": lr, "high": lr, "rule": "as given"}] if lr else []
@@ -46,7 +46,7 @@ def rates_chart(examination: Examination, *, title: str | None = None) -> Any:
     if lr:
         line = alt.Chart(inline([{"lr": lr}])).mark_rule(color=PALETTE[3], strokeDash=[5, 4])
         layers.insert(0, line.encode(x=alt.X("lr:Q", **x)))
-    momentum = examination.config.get("momentum")
+    momentum = examination.convention.get("momentum")
     notes = [f"momentum {momentum:g}"] if momentum else []
     heading = alt.Title(title or "Learning rates, and where they end", subtitle=notes)
     return alt.layer(*layers).properties(width=WIDTH, height=ROW * len(rows), title=heading)
@@ -57,7 +57,7 @@ def _theory(examination: Examination) -> list[dict[str, Any]]:
     predicted = getattr(comparison, "loss_predicted", None)
     if predicted is None or not positive(predicted):
         return []
-    lr = 2 * (1 + float(examination.config.get("momentum") or 0.0)) / predicted
+    lr = 2 * (1 + float(examination.convention.get("momentum") or 0.0)) / predicted
     return [_row("theory", lr, lr, lr)]
 
 

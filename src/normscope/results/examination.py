@@ -93,7 +93,7 @@ class Examination(Record):
         findings: gravest first.
         measurements: results by name; each is a record with its own table and chart.
         plan: what was to be measured, and what became of it.
-        config: every setting that was in effect.
+        convention: every setting that was in effect.
         seconds: time taken.
         partial: why it is not complete; empty if it is.
         version: of normscope.
@@ -105,7 +105,7 @@ class Examination(Record):
     findings: tuple[Finding, ...]
     measurements: dict[str, Any]
     plan: Plan
-    config: dict[str, Any]
+    convention: dict[str, Any]
     seconds: float
     partial: str = ""
     version: str = ""

@@ -225,8 +225,8 @@ def _change(rule: str, first: Finding | None, second: Finding | None) -> Finding
 
 
 def _settings(first: Examination, second: Examination) -> tuple[SettingChange, ...]:
-    a = first.config | {"data": first.plan.data, "version": first.version}
-    b = second.config | {"data": second.plan.data, "version": second.version}
+    a = first.convention | {"data": first.plan.data, "version": first.version}
+    b = second.convention | {"data": second.plan.data, "version": second.version}
     keys = [key for key in dict.fromkeys([*a, *b]) if a.get(key) != b.get(key)]
     return tuple(SettingChange(key, a.get(key), b.get(key)) for key in keys)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -27,6 +28,11 @@ def read_examination(path: str | Path) -> Examination:
     except UnicodeDecodeError:
         raise InputError(f"{source} is no text file. {HINT}") from None
     except (InputError, TypeError, KeyError, AttributeError, ValueError) as error:
+        if _calls_settings_config(source):
+            raise InputError(
+                f"{source} was written by an earlier version of normscope, whose examinations hold "
+                "'config' where those of this one hold 'convention': examine again and save."
+            ) from None
         raise InputError(f"{source} cannot be read: {error}{_made_by(source)} {HINT}") from None
 
 
@@ -37,7 +43,7 @@ def _checked(found: Examination) -> Examination:
         "findings": tuple,
         "measurements": dict,
         "plan": Plan,
-        "config": dict,
+        "convention": dict,
     }
     for name, kind in kinds.items():
         if not isinstance(getattr(found, name), kind):
@@ -74,6 +80,16 @@ def _only(folder: Path) -> Path:
 def _opens_as_examination(path: Path) -> bool:
     with path.open(encoding="utf-8", errors="replace") as file:
         return '"Examination"' in file.read(100)
+
+
+def _calls_settings_config(path: Path) -> bool:
+    """Whether the file is a whole examination from before ``convention`` had its name."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        return False
+    known = isinstance(data, dict) and data.get("type") == Examination.__name__
+    return known and "config" in data and "convention" not in data
 
 
 def _made_by(path: Path) -> str:

@@ -73,7 +73,7 @@ class LRAdvice(Record):
         limit: the bisection; None if it could not be made.
         ended: why trainings ended early; empty if they did not.
         seconds: time spent.
-        config: every setting that was in effect.
+        convention: every setting that was in effect.
     """
 
     lr: float
@@ -85,7 +85,7 @@ class LRAdvice(Record):
     race: tuple[StabilityTrial, ...]
     limit: StabilityLimit | None
     seconds: float
-    config: dict[str, Any] = field(default_factory=dict)
+    convention: dict[str, Any] = field(default_factory=dict)
     ended: str = ""
 
     @property
@@ -129,7 +129,7 @@ class LRAdvice(Record):
             lines.append(f"  {TITLES[bound.name]:<22} {bound.shown}{note}")
         end = f"; NOT complete: {self.ended}" if self.ended else ""
         lines.append(f"{self.updates} updates in all, {self.seconds:.1f} s{end}")
-        lines.append(", ".join(f"{k} {v}" for k, v in self.config.items() if v is not None))
+        lines.append(", ".join(f"{k} {v}" for k, v in self.convention.items() if v is not None))
         return "\n".join(lines)
 
     def chart(self, **options: Any) -> Any:

@@ -84,6 +84,7 @@ class MonitorLog(Record):
         every: steps between two readings.
         troubles: probes and sinks that failed or were left out.
         meaning: what each quantity is, in words.
+        convention: every setting that was in effect; empty for a log made of single readings.
     """
 
     series: tuple[Series, ...]
@@ -91,6 +92,7 @@ class MonitorLog(Record):
     every: int
     troubles: tuple[Trouble, ...] = ()
     meaning: dict[str, str] = field(default_factory=dict)
+    convention: dict[str, Any] = field(default_factory=dict)
 
     @property
     def quantities(self) -> tuple[str, ...]:

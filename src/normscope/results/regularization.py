@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -157,6 +157,7 @@ class BatchNormRegularization(Record):
     loss: str
     seed: int
     notes: tuple[str, ...] = ()
+    convention: dict[str, Any] = field(default_factory=dict)  # every setting that was in effect
 
     def layer(self, name: str) -> LayerRegularization:
         """The layer called ``name``."""

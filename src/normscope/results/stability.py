@@ -108,7 +108,7 @@ class StabilityLimit(Record):
         trials: every training, in the order made.
         complete: False if time or the user ended the search.
         seconds: time spent.
-        config: every setting that was in effect.
+        convention: every setting that was in effect.
     """
 
     criterion: str
@@ -117,7 +117,7 @@ class StabilityLimit(Record):
     trials: tuple[StabilityTrial, ...]
     complete: bool
     seconds: float
-    config: dict[str, Any] = field(default_factory=dict)
+    convention: dict[str, Any] = field(default_factory=dict)
 
     @property
     def bound(self) -> StabilityBound:
@@ -175,7 +175,7 @@ class StabilityLimit(Record):
             ),
             f"{len(self.trials)} trainings, {updates} updates, {self.seconds:.1f} s"
             f"{'' if self.complete else '; NOT complete'}",
-            ", ".join(f"{k} {v}" for k, v in self.config.items() if v is not None),
+            ", ".join(f"{k} {v}" for k, v in self.convention.items() if v is not None),
         ]
         return "\n".join(lines)
 
@@ -218,7 +218,7 @@ class LRRange(Record):
         rule: how the suggestion was made.
         diverged: the loss broke the divergence rule.
         seconds: time spent.
-        config: every setting that was in effect.
+        convention: every setting that was in effect.
     """
 
     lrs: NDArray[np.float64]
@@ -234,7 +234,7 @@ class LRRange(Record):
     rule: str
     diverged: bool
     seconds: float
-    config: dict[str, Any] = field(default_factory=dict)
+    convention: dict[str, Any] = field(default_factory=dict)
 
     def to_frame(self) -> pd.DataFrame:
         """One row per update: learning rate, loss, fitted loss, slope."""
@@ -249,7 +249,7 @@ class LRRange(Record):
         """A few lines for a terminal."""
         found = f"{self.suggestion:.4g} [{self.low:.4g}, {self.high:.4g}]" if self.ok else "none"
         turn = f"rises from {self.turn:.4g} on" if self.turn < math.inf else "does not rise"
-        precision = f", {self.config['precision']}" if "precision" in self.config else ""
+        precision = f", {self.convention['precision']}" if "precision" in self.convention else ""
         return "\n".join(
             [
                 f"learning-rate range {self.lrs[0]:.3g} to {self.lrs[-1]:.3g}: suggestion {found}",

@@ -33,9 +33,13 @@ def terminal_view(examination: Examination) -> Any:
 
 
 def _conditions(examination: Examination) -> str:
-    config = examination.config
-    words = [examination.plan.data, f"loss {config.get('loss')}", str(config.get("optimizer"))]
-    words += [f"{name} {config[name]:g}" for name in ("lr", "momentum") if config.get(name)]
+    convention = examination.convention
+    words = [
+        examination.plan.data,
+        f"loss {convention.get('loss')}",
+        str(convention.get("optimizer")),
+    ]
+    words += [f"{name} {convention[name]:g}" for name in ("lr", "momentum") if convention.get(name)]
     return ", ".join(words)
 
 

@@ -79,12 +79,12 @@ class WhatIf(Record):
     Attributes:
         variants: the network as it is, then one per change in the order given.
         seconds: time spent.
-        config: every setting that was in effect.
+        convention: every setting that was in effect.
     """
 
     variants: tuple[Variant, ...]
     seconds: float
-    config: dict[str, Any] = field(default_factory=dict)
+    convention: dict[str, Any] = field(default_factory=dict)
 
     @property
     def before(self) -> Variant:

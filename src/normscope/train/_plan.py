@@ -43,7 +43,7 @@ class Refresher(Stateful, Protocol):
 
 @dataclass(frozen=True)
 class Plan:
-    """The parts of a training; ``config`` is every setting in words and numbers."""
+    """The parts of a training; ``convention`` is every setting in words and numbers."""
 
     model: nn.Module
     feed: Feed
@@ -59,7 +59,7 @@ class Plan:
     divergence: Divergence | None
     refreshers: tuple[Refresher, ...]
     callbacks: tuple[Callback, ...]
-    config: dict[str, Any]
+    convention: dict[str, Any]
 
     @property
     def total(self) -> int | None:

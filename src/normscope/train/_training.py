@@ -267,6 +267,6 @@ class Training:
             reason=self._reason,
             updates=self._step,
             seconds=self._spent(),
-            config=self._plan.config,
+            convention=self._plan.convention,
             events=tuple(self._events),
         )

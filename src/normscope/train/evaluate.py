@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from normscope.record import Record
 from normscope.subject.grammar import as_loss
+from normscope.subject.statistics import coupling_layers, in_words
 from normscope.train._feed import FeedOptions, as_feed
 from normscope.train._objective import (
     LossFunction,
@@ -19,6 +20,7 @@ from normscope.train._objective import (
     model_device,
     moved,
 )
+from normscope.train._plan import model_in_words
 from normscope.train._random import isolated_random
 
 __all__ = ["Evaluation", "evaluate"]
@@ -32,11 +34,13 @@ class Evaluation(Record):
         loss: mean over the samples.
         accuracy: share of samples whose largest output is the label; None without labels.
         num_samples: how many were seen.
+        convention: every setting that was in effect.
     """
 
     loss: float
     accuracy: float | None
     num_samples: int
+    convention: dict[str, Any] = field(default_factory=dict, repr=False)
 
 
 def evaluate(
@@ -70,16 +74,39 @@ def evaluate(
         dtype=floating_dtype(model),
         default_size=1000,
     )
-    total, hits, labels, count = 0.0, 0, 0, 0
+    total, hits, labels, count, batches = 0.0, 0, 0, 0, 0
     with kept_mode(model, training=False), isolated_random(seed, device), torch.no_grad():
-        for found in as_feed(data, options).epoch(0, 0):
+        feed = as_feed(data, options)
+        for found in feed.epoch(0, 0):
             batch = moved(found, device)
             outputs, value = objective.outputs_and_value(model, batch)
             size = objective.loss.num_samples(outputs)
             total += float(value) * (1 if objective.loss.summed else size)
             right, known = _right(outputs, batch[1])
             hits, labels, count = hits + right, labels + known, count + size
-    return Evaluation(total / count, hits / labels if labels else None, count)
+            batches += 1
+    return Evaluation(
+        loss=total / count,
+        accuracy=hits / labels if labels else None,
+        num_samples=count,
+        convention={
+            "model": model_in_words(model),
+            "data": feed.description,
+            "loss": objective.description,
+            "statistics": _statistics(model),
+            "samples": f"{count} in {batches} batch{'es' if batches > 1 else ''}",
+            "seed": seed,
+            "device": str(device),
+        },
+    )
+
+
+def _statistics(model: nn.Module) -> str:
+    """What batch norm did: in evaluation mode layers that store nothing use the batch's own."""
+    layers = coupling_layers(model)
+    bare = [name for name, layer in layers.items() if getattr(layer, "running_mean", 0) is None]
+    own = f"; statistics of the batch in {', '.join(bare)}, which stores none" if bare else ""
+    return in_words(model, "running") + own
 
 
 def _right(outputs: Any, targets: Any) -> tuple[int, int]:

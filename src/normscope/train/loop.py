@@ -142,7 +142,7 @@ def fit(
         divergence=divergence,
         refreshers=tuple(refreshers),
         callbacks=tuple(callbacks),
-        config={
+        convention={
             "model": model_in_words(model),
             "data": feed.description,
             "loss": objective.description,
@@ -219,5 +219,5 @@ def _checkpoint(
     if path is None:
         return None
     every = None if every is None else checked_count(every, "checkpoint_every")
-    settings = {k: v for k, v in plan.config.items() if k != "device"}
+    settings = {k: v for k, v in plan.convention.items() if k != "device"}
     return Checkpoint(path, {**settings, "content": plan.feed.fingerprint()}, every=every)

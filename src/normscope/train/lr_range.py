@@ -127,7 +127,7 @@ def lr_range_test(
     ratio = (high / low) ** (1 / (steps - 1))
     with origin.fresh(seed) as copy:
         run = recipe.train(copy, lr=low, seed=seed, steps=steps, schedule=Growing(ratio))
-    return _answer(replace(run, config={**run.config, **origin.conditions(seed)}))
+    return _answer(replace(run, convention={**run.convention, **origin.conditions(seed)}))
 
 
 def _answer(run: TrainingRun) -> LRRange:
@@ -136,7 +136,7 @@ def _answer(run: TrainingRun) -> LRRange:
         "losses": run.losses,
         "diverged": run.diverged,
         "seconds": run.seconds,
-        "config": run.config,
+        "convention": run.convention,
     }
     usable = np.isfinite(run.losses) & (np.cumsum(run.losses == 0) == 0)  # a zero ends the descent
     lrs, losses = run.lrs[usable], run.losses[usable]

@@ -59,7 +59,7 @@ class TrainingRun(Record):
         reason: the outcome in words where it is not plain.
         updates: number of updates made.
         seconds: time spent, summed over resumed parts.
-        config: every setting that was in effect.
+        convention: every setting that was in effect.
         events: all events but those of kind ``"step"``.
     """
 
@@ -70,7 +70,7 @@ class TrainingRun(Record):
     reason: str
     updates: int
     seconds: float
-    config: dict[str, Any] = field(default_factory=dict)
+    convention: dict[str, Any] = field(default_factory=dict)
     events: tuple[Event, ...] = ()
 
     @property
@@ -98,7 +98,7 @@ class TrainingRun(Record):
 
     def summary(self) -> str:
         """A few lines for a terminal."""
-        settings = ", ".join(f"{k} {v}" for k, v in self.config.items() if v is not None)
+        settings = ", ".join(f"{k} {v}" for k, v in self.convention.items() if v is not None)
         lines = [
             f"{self.outcome} after {self.updates} updates in {self.seconds:.1f} s: loss "
             f"{self.initial_loss:.4g} -> {self.final_loss:.4g}",

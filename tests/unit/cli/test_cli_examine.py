@@ -128,7 +128,7 @@ def same(found, wanted):
     assert found.measurements == wanted.measurements
     assert found.findings == wanted.findings
     assert found.numbers == wanted.numbers
-    assert found.config == wanted.config
+    assert found.convention == wanted.convention
 
 
 def test_json_is_the_examination(capsys):
@@ -156,7 +156,7 @@ def test_batch_size_and_loss_by_name(capsys):
     found = Examination.from_dict(json.loads(output(words, capsys).out))
     batches = load_data("digits").batches(32, one_hot=True)
     same(found, examine(network(NET[0]), batches, "mse", momentum=0))
-    assert found.config["batch"] == 32
+    assert found.convention["batch"] == 32
 
 
 def test_what_is_shown(capsys):
@@ -221,7 +221,7 @@ def test_what_the_user_wrote(own, capsys):
     by_file = output([own / "my_examined.py:make", *options], capsys).out
     first, second = (Examination.from_dict(json.loads(t)) for t in (by_name.out, by_file))
     same(first, second)
-    assert first.config["batch"] == 40
+    assert first.convention["batch"] == 40
 
 
 def test_the_seed_is_that_of_the_users_code_too(own, capsys):

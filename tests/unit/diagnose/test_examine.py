@@ -73,7 +73,7 @@ def test_all_kinds_of_data(data):
         "dataloader": torch.utils.data.DataLoader(pairs, batch_size=64, shuffle=True),
     }[data]
     found = examine(net(), given)
-    assert found.config["batch"] == (256 if data in ("name", "set") else 64)
+    assert found.convention["batch"] == (256 if data in ("name", "set") else 64)
     assert set(statuses(found).values()) == {"ok"}
 
 
@@ -81,9 +81,9 @@ def test_an_optimizer_of_torch_gives_rate_and_momentum():
     model = net()
     sgd = torch.optim.SGD(model.parameters(), lr=0.3, momentum=0.8)
     found = examine(model, batch(), optimizer=sgd)
-    assert (found.config["lr"], found.config["momentum"]) == (0.3, 0.8)
+    assert (found.convention["lr"], found.convention["momentum"]) == (0.3, 0.8)
     over = examine(model, batch(), optimizer=sgd, lr=0.2, momentum=0.5)
-    assert (over.config["lr"], over.config["momentum"]) == (0.2, 0.5)
+    assert (over.convention["lr"], over.convention["momentum"]) == (0.2, 0.5)
 
 
 @pytest.mark.parametrize("kind", ["adam", "AdamW", "factory"])
@@ -104,7 +104,7 @@ def test_every_finding_can_be_found_again_from_the_file(tmp_path):
     file = found.save(tmp_path / "e.json")
     again = Examination.from_json(file.read_text())
     assert again == found
-    assert findings_of(again.measurements, again.config) == found.findings
+    assert findings_of(again.measurements, again.convention) == found.findings
     assert not found.missing
 
 
@@ -139,7 +139,7 @@ def test_groups_of_an_optimizer_with_several_rates():
     first, *rest = model.parameters()
     groups = [{"params": [first], "lr": 0.1}, {"params": rest, "lr": 10.0}]
     found = examine(model, batch(), optimizer=torch.optim.SGD(groups, lr=1.0))
-    assert found.config["lr"] == 0.1
+    assert found.convention["lr"] == 0.1
     assert "groups with learning rates from 0.1 to 10" in found.notes[0]
     assert "groups of your optimizer have different" in found.notes[1]  # so no threshold
     assert "lr-above-threshold" not in {f.rule for f in found.findings}
@@ -152,7 +152,7 @@ def test_an_optimizer_that_is_not_of_torch():
 
     model = net()
     found = examine(model, batch(), optimizer=Fixed(model.parameters()))
-    assert found.config["lr"] is None
+    assert found.convention["lr"] is None
     assert "no local threshold of the learning rate" in found.notes[0]
 
 
@@ -338,7 +338,7 @@ class TestTrouble:
         found = examine(net(), batch(64))
         assert statuses(found)["layout"] == "ok"
         assert "batches of 32 samples" in found.notes[0]
-        assert found.config["batch"] == 32
+        assert found.convention["batch"] == 32
         assert "batches of 32 samples" in found.summary()
         monkeypatch.undo()
         x, y = batch(64)
@@ -351,7 +351,7 @@ class TestTrouble:
         found = examine(Narrow(20), batch(64))
         assert sum("Memory ran out" in note for note in found.notes) == 2
         assert "the first gradient" in found.notes[-1]
-        assert found.config["batch"] == 16
+        assert found.convention["batch"] == 16
         with pytest.raises(MeasurementError, match="during the first gradient with 8 samples"):
             examine(Narrow(0), batch(64))
 

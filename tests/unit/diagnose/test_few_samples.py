@@ -36,4 +36,4 @@ def test_a_handful_of_samples_gives_no_verdict_on_units(samples, batches, judged
     said = [note for note in found.notes if "Too few samples" in note]
     assert bool(said) is not bool(judged)
     assert judged or f"{seen} of at least 32" in said[0]
-    assert findings_of(found.measurements, found.config) == found.findings
+    assert findings_of(found.measurements, found.convention) == found.findings

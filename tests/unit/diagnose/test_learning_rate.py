@@ -226,8 +226,8 @@ def test_record_frame_and_summary():
     assert "updates in all" in text
     assert found.low <= found.lr <= found.high
     assert found.updates == sum(t.updates for t in (*found.race, *found.limit.trials))
-    assert found.config["optimizer"] == "sgd"
-    assert found.config["race_steps"] == 24
+    assert found.convention["optimizer"] == "sgd"
+    assert found.convention["race_steps"] == 24
 
 
 def test_the_same_seed_gives_the_same_advice():

@@ -155,5 +155,5 @@ def test_trainings_use_it_and_say_so():
     given = torch.optim.AdamW(model.parameters(), 1e-3, weight_decay=0.05)
     advice = ns.suggest_lr(model, "digits", optimizer=given, steps=5)
     assert advice.ok
-    assert "AdamW(" in advice.config["optimizer"]
-    assert "weight_decay=0.05" in advice.config["optimizer"]
+    assert "AdamW(" in advice.convention["optimizer"]
+    assert "weight_decay=0.05" in advice.convention["optimizer"]

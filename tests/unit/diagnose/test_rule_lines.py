@@ -32,9 +32,9 @@ def found() -> Examination:
     return examine(net, (x, torch.arange(128) % 4), preset="standard", seed=3)
 
 
-def judged(rule, results, **config):
+def judged(rule, results, **convention):
     """The only finding of ``rule``."""
-    settings = {"loss": "cross_entropy", "batch": 128, "momentum": 0.0} | config
+    settings = {"loss": "cross_entropy", "batch": 128, "momentum": 0.0} | convention
     [one] = [f for f in findings_of(results, settings) if f.rule == rule]
     return one
 

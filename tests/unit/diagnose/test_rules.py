@@ -276,7 +276,7 @@ def test_a_remedy_with_which_copies_learn_worse_is_not_advised():
     before, after = changed.variants
     flat = replace(after, lambda_max=before.lambda_max / 5, reached=2 * before.reached)
     worse = replace(changed, variants=(before, flat))
-    again = findings_of({**found.measurements, "what_if": worse}, found.config)
+    again = findings_of({**found.measurements, "what_if": worse}, found.convention)
     [finding] = [f for f in again if f.rule == "pathological-sharpness"]
     assert "5 times flatter, but copies with it learned worse" in finding.advice
 
@@ -293,7 +293,7 @@ def test_the_remedy_is_one_that_learns_if_one_does():
                         (0.5, "'norm-before-last' does not flatten the loss, but")):  # fmt: skip
         second = replace(second, lambda_max=before.lambda_max / flat)
         tried = replace(changed, variants=(before, first, second))
-        again = findings_of({**found.measurements, "what_if": tried}, found.config)
+        again = findings_of({**found.measurements, "what_if": tried}, found.convention)
         [finding] = [f for f in again if f.rule == "pathological-sharpness"]
         assert words in finding.advice
 
@@ -315,7 +315,7 @@ def test_a_change_is_held_against_the_best_that_is_known_of_the_network():
 def test_remedy_of_pathological_sharpness_is_the_measured_one():
     found = standard(STANDARD["pathological-sharpness"][0])
     changed = what_if(mlp(4, 200), data(), ["norm-output"], limits=False)
-    again = findings_of({**found.measurements, "what_if": changed}, found.config)
+    again = findings_of({**found.measurements, "what_if": changed}, found.convention)
     [finding] = [f for f in again if f.rule == "pathological-sharpness"]
     assert "'norm-output' makes the loss" in finding.advice
     assert "whether it learns as well was not measured" in finding.advice
@@ -323,7 +323,7 @@ def test_remedy_of_pathological_sharpness_is_the_measured_one():
     assert any("norm-output" in e.quantity for e in finding.evidence)
     before, after = changed.variants
     sharper = replace(changed, variants=(before, replace(after, lambda_max=2 * before.lambda_max)))
-    again = findings_of({**found.measurements, "what_if": sharper}, found.config)
+    again = findings_of({**found.measurements, "what_if": sharper}, found.convention)
     [finding] = [f for f in again if f.rule == "pathological-sharpness"]
     assert "does not help: with 'norm-output' it is 2 times sharper" in finding.advice
 
@@ -357,13 +357,15 @@ def test_sharpness_that_the_rate_does_not_feel_is_no_note():
     found = standard(make)
     threshold = found["sharpness"].lr_threshold()[0]
     for lr, expected in ((0.5 * threshold, "ok"), (2 * threshold, "note"), (None, "note")):
-        again = findings_of(found.measurements, found.config | {"lr": lr})
+        again = findings_of(found.measurements, found.convention | {"lr": lr})
         assert severity(again, "pathological-sharpness") == expected
 
 
 def test_regression_is_not_told_to_normalize_its_outputs():
     found = standard(STANDARD["pathological-sharpness"][0])
-    again = findings_of(found.measurements, found.config | {"loss": "mse: half the squared error"})
+    again = findings_of(
+        found.measurements, found.convention | {"loss": "mse: half the squared error"}
+    )
     [finding] = [f for f in again if f.rule == "pathological-sharpness"]
     assert "ns.what_if(model, data, ['norm-before-last'], loss)" in finding.advice
 
@@ -398,7 +400,7 @@ def test_networks_that_conditioning_says_nothing_about():
     layer = nn.TransformerEncoderLayer(12, 2, 24, batch_first=True)
     net = nn.Sequential(nn.Unflatten(1, (1, 12)), layer, nn.Flatten(), nn.Linear(12, CLASSES))
     found = examine(net, data(), preset="standard")
-    assert found.config["attention"]
+    assert found.convention["attention"]
     assert severity(found.findings, "ill-conditioned-layer") is None
 
 
@@ -487,4 +489,4 @@ def test_findings_are_found_again_from_the_stored_evidence():
     found = standard(STANDARD["ill-conditioned-layer"][0])
     again = Examination.from_json(found.to_json())
     assert again == found
-    assert findings_of(again.measurements, again.config) == found.findings
+    assert findings_of(again.measurements, again.convention) == found.findings

@@ -384,3 +384,15 @@ def test_one_over_m_at_every_layer():
         constant = layer.deviation_variance[3] * 512 / ((layer.excess_kurtosis + 2) / 4)
         # a tail of the law makes a variance of variances wider than a Gaussian's
         assert constant.mean() == pytest.approx(1, rel=relative)
+
+
+def test_conventions_are_told():
+    sizes = {"batch_size": [8, 4], "num_batches": 20}
+    found = bn_regularization(dense_net(), data(), "cross_entropy", **sizes, seed=3)
+    told = found.convention
+    assert (told["loss"], told["sampling"], told["seed"]) == (found.loss, found.sampling, 3)
+    assert told["statistics"].startswith("batch against population: evaluation mode")
+    assert (told["samples"], told["batch_sizes"]) == (f"{SIZE} as the population", (4, 8))
+    assert told["batches"] == "20 behind each measured gap"
+    assert told["precision"] in ("float32", "float64")
+    assert type(found).from_json(found.to_json()) == found

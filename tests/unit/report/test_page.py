@@ -220,12 +220,14 @@ def test_a_sentence_that_a_chart_cuts_is_whole_in_a_page():
 
 def test_settings_without_a_value_are_not_shown():
     found = replace(hostile(), measurements={}, findings=())
-    silent = replace(found, config=hostile().config | {"no_threshold": "", "seed": 0})
+    silent = replace(found, convention=hostile().convention | {"no_threshold": "", "seed": 0})
     settings = page(silent).partition('<dl class="settings">')[2].partition("</dl>")[0]
     assert "<dt>seed</dt><dd>0</dd>" in settings
     assert "threshold" not in settings
     assert "<dd></dd>" not in settings
-    told = page(replace(found, config=found.config | {"no_threshold": "adam scales its steps"}))
+    told = page(
+        replace(found, convention=found.convention | {"no_threshold": "adam scales its steps"})
+    )
     assert "<dt>no local threshold because</dt><dd>adam scales its steps</dd>" in told
 
 

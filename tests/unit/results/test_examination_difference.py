@@ -87,7 +87,7 @@ def test_a_rule_counts_by_its_gravest_finding():
 def test_settings_and_cautions(found):
     assert {s.name: (s.first, s.second) for s in found.settings}["lr"] == (0.1, 50.0)
     assert found.cautions == ()
-    other = replace(hostile(), config=hostile().config | {"batch": 7})
+    other = replace(hostile(), convention=hostile().convention | {"batch": 7})
     caution = compare_examinations(normalized(), other).cautions
     assert caution == ("batch differs (48 and 7), on which the numbers depend",)
 

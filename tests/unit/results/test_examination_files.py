@@ -43,7 +43,7 @@ def test_what_is_no_examination(tmp_path):
 
 def test_a_file_that_was_changed_by_hand(saved, tmp_path):
     text = saved.read_text()
-    for field in ("measurements", "findings", "plan", "config"):
+    for field in ("measurements", "findings", "plan", "convention"):
         data = json.loads(text)
         data[field] = 5
         broken = tmp_path / f"{field}.json"
@@ -75,3 +75,13 @@ def test_another_version_is_named(tmp_path):
     message = refusal(path)
     assert "lacks findings" in message
     assert "written by normscope 99.1" in message
+
+
+def test_an_earlier_version_called_the_settings_config(tmp_path):
+    data = hostile().to_dict()
+    data["config"] = data.pop("convention")
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps(data))
+    assert "was written by an earlier version of normscope" in refusal(path)
+    path.write_text(json.dumps(data)[:-9])
+    assert "no JSON" in refusal(path)

@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn import functional
 
 from normscope.data import load_data
-from normscope.train import evaluate
+from normscope.train import Evaluation, evaluate
 
 
 def model():
@@ -42,6 +42,19 @@ def test_any_kind_of_data():
         found = evaluate(net, same)
         assert found.loss == pytest.approx(expected.loss, rel=1e-12)
         assert (found.accuracy, found.num_samples) == (expected.accuracy, 360)
+
+
+def test_conventions_are_told():
+    found = evaluate(model(), "digits", "mse", batch_size=500, seed=3)
+    assert found.convention["loss"].startswith("mse")
+    assert found.convention["statistics"].startswith("running: evaluation mode, stored")
+    assert found.convention["samples"] == f"{found.num_samples} in 3 batches"
+    assert found.convention["seed"] == 3
+    assert Evaluation.from_json(found.to_json()) == found
+    bare = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(64, track_running_stats=False))
+    told = evaluate(bare, (torch.randn(8, 64), torch.arange(8))).convention
+    assert "statistics of the batch in 1" in told["statistics"]
+    assert told["samples"] == "8 in 1 batch"
 
 
 def test_other_losses():

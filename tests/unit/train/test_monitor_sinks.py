@@ -34,6 +34,9 @@ def test_json_lines_hold_what_memory_holds(tmp_path):
     read = MonitorLog.from_jsonl(file)
     assert len(file.read_text().splitlines()) == sum(len(s.steps) for s in kept.series)
     assert read.quantities == kept.quantities
+    assert kept.convention["model"].startswith("Sequential, 51 trainable numbers")
+    assert kept.convention["probes"] == ("updates", "activations", "last_layer")
+    assert read.convention == {}  # a line is a reading
     for a, b in zip(read.series, kept.series, strict=True):
         assert a == b  # infinite condition numbers included
 

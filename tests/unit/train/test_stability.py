@@ -115,8 +115,8 @@ def test_all_is_recorded():
     assert any(trial.lr > 3.9 * found.high for trial in found.trials)  # far above, too
     below = [trial for trial in found.trials if trial.lr <= found.low]
     assert not any(trial.diverged for trial in below)
-    assert found.config["momentum"] == 0.5
-    assert found.config["seeds"] == [0, 1]
+    assert found.convention["momentum"] == 0.5
+    assert found.convention["seeds"] == [0, 1]
     assert "0.75" in repr(found) or "0.7" in repr(found)
     assert "does-not-learn" in found.summary()
     assert Record.from_json(found.to_json()) == found
@@ -389,7 +389,7 @@ def test_a_loader_is_left_alone_and_read_in_the_same_order_every_time():
     first, second = (max_stable_lr(model, loader, "mse", steps=6, seeds=1) for _ in range(2))
     assert torch.equal(generator.get_state(), before)
     assert first.trials == second.trials
-    assert first.config["data"] == "DataLoader, 2 batches"
+    assert first.convention["data"] == "DataLoader, 2 batches"
 
 
 # bad input

@@ -290,8 +290,8 @@ def test_the_record(digits):
     assert list(frame.columns) == ["loss", "lr"]
     assert frame["loss"].tolist() == run.losses.tolist()
     assert "finished after 3 updates" in run.summary()
-    assert run.config["momentum"] == 0.9
-    assert "cross_entropy: softmax" in run.config["loss"]
+    assert run.convention["momentum"] == 0.9
+    assert "cross_entropy: softmax" in run.convention["loss"]
     assert "finished, 3 updates" in repr(run)
     assert Event.from_json(run.events[-1].to_json()) == run.events[-1]
 

@@ -99,7 +99,7 @@ def promising(case: Case) -> Iterator[Finding]:
         )
         return
     before, (gain, low, high) = found.before.reached, found.limit_ratio(best)
-    steps = found.config.get("steps")
+    steps = found.convention.get("steps")
     within = f" in {steps} updates" if steps else ""
     shown = [
         evidence("lowest loss reached, after / before", best.reached / before, 1.0,
@@ -136,7 +136,7 @@ def _longer(case: Case) -> str:
 def _with_race(case: Case) -> WhatIf:
     """The changes, with the best that is known of the network as it is after as many updates."""
     found: WhatIf = case["what_if"]
-    steps = found.config.get("steps")
+    steps = found.convention.get("steps")
     if "advice" not in case or not steps:
         return found
     races = [t.losses for t in case["advice"].race if len(t.losses) > steps]

@@ -25,7 +25,7 @@ class Case:
     """
 
     results: dict[str, Any]
-    config: dict[str, Any]
+    convention: dict[str, Any]
 
     def __contains__(self, name: str) -> bool:
         return name in self.results
@@ -36,17 +36,17 @@ class Case:
     @property
     def lr(self) -> float | None:
         """The learning rate asked about."""
-        return self.config.get("lr")
+        return self.convention.get("lr")
 
     @property
     def momentum(self) -> float:
         """Of sgd."""
-        return float(self.config.get("momentum") or 0.0)
+        return float(self.convention.get("momentum") or 0.0)
 
     @property
     def threshold(self) -> tuple[float, float, float]:
         """2 (1 + momentum) / lambda_max: value, low, high; NaN where it is not known."""
-        if "sharpness" not in self or self.config.get("no_threshold"):
+        if "sharpness" not in self or self.convention.get("no_threshold"):
             return math.nan, math.nan, math.nan
         found: Spectrum = self["sharpness"]
         return found.lr_threshold(self.momentum)
@@ -54,7 +54,7 @@ class Case:
     @property
     def classifies(self) -> bool:
         """Whether the loss is cross-entropy."""
-        return "cross" in str(self.config.get("loss", "")).lower()
+        return "cross" in str(self.convention.get("loss", "")).lower()
 
     @property
     def trained(self) -> bool:
@@ -64,7 +64,7 @@ class Case:
     @property
     def chance(self) -> float:
         """Loss of the best constant answer; NaN if that is not known."""
-        found = self.config.get("chance")
+        found = self.convention.get("chance")
         return math.nan if found is None else float(found)
 
     @property
@@ -81,7 +81,7 @@ class Case:
     @property
     def samples(self) -> int:
         """In a batch."""
-        return int(self.config.get("batch") or 0)
+        return int(self.convention.get("batch") or 0)
 
 
 Judge = Callable[[Case], Iterable[Finding]]

@@ -29,7 +29,7 @@ def ill_conditioned(case: Case) -> Iterator[Finding]:
     inner = found.layers[1:-1]
     # Few rows spread the eigenvalues, or leave zeros, which says nothing about the layer.
     layers = [x for x in inner if x.rows >= ENOUGH * _directions(x)]
-    if not layers or case.config.get("attention"):  # whose streams have few directions anyway
+    if not layers or case.convention.get("attention"):  # whose streams have few directions anyway
         return
     shares = np.array([layer.fisher.kappa(P) / _size(layer) for layer in layers])
     worst = int(np.argmax(shares))

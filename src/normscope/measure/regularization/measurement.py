@@ -41,6 +41,10 @@ from normscope.theory import regularization as theory
 __all__ = ["bn_regularization"]
 
 Floats = NDArray[np.float64]
+STATISTICS = (
+    "batch against population: evaluation mode, no dropout; each measured layer alone, then all of "
+    "them, by the statistics of drawn batches, the others by those of the population"
+)
 
 
 def bn_regularization(
@@ -166,7 +170,22 @@ class _Run:
             loss=self.view.loss.description,
             seed=self.seed,
             notes=tuple(self._notes(sites, moments, asked=asked)),
+            convention=self._convention(),
         )
+
+    def _convention(self) -> dict[str, Any]:
+        return {
+            "loss": self.view.loss.description,
+            "statistics": STATISTICS,
+            "samples": f"{self.view.pool.size} as the population",
+            "batch_sizes": self.sizes,
+            "batches": f"{self.num_batches} behind each measured gap",
+            "sampling": SAMPLING[self.draw.sampling],
+            "curvature": self.curvature,
+            "probes": self.probes,
+            "precision": str(self.view.function.parameters.dtype).removeprefix("torch."),
+            "seed": self.seed,
+        }
 
     def _noise(self, site: Site, moments: SampleMoments) -> tuple[LayerNoise, LayerCurvature]:
         by_deviation, by_mean = slopes(self.view, site)

@@ -21,6 +21,7 @@ from normscope.errors import InputError, MeasurementError
 from normscope.measure.probes.coverage import owner_of
 from normscope.results.monitor import MonitorLog, Reading, Trouble
 from normscope.subject.session import original_module
+from normscope.train._plan import model_in_words
 from normscope.train.monitor._signals import Signals, why_no_signals
 from normscope.train.monitor.probes import MonitorProbe, Update, as_probes, quantities
 from normscope.train.monitor.sinks import MemorySink, as_sinks
@@ -86,6 +87,7 @@ class Monitor:
         optimizers: Optimizer | Sequence[Optimizer] | None = None,
     ) -> None:
         self._weights = _weights(model)
+        self._model = model_in_words(original_module(model))
         self._every = checked_count(every, "every")
         self._only = _optimizers(optimizers)
         self._probes = as_probes(probes)
@@ -220,6 +222,12 @@ class Monitor:
             every=self._every,
             troubles=tuple(self._troubles.values()),
             meaning=dict(quantities(self._probes.values())),
+            convention={
+                "model": self._model,
+                "statistics": "those of the training itself: its passes in train mode",
+                "probes": tuple(self._probes),
+                "every": self._every,
+            },
         )
 
     # ---- the end

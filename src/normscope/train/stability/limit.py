@@ -137,7 +137,9 @@ def max_stable_lr(
         trials=tuple(bench.trials),
         complete=not stop,
         seconds=time.monotonic() - began,
-        config=_settings(bench.config, steps=steps, seeds=list(numbers), bracket=ends, tol=tol),
+        convention=_settings(
+            bench.convention, steps=steps, seeds=list(numbers), bracket=ends, tol=tol
+        ),
     )
 
 
@@ -152,11 +154,11 @@ def _ended(search: Bisection, start: Sequence[float]) -> str:
     return ""
 
 
-def _settings(config: dict[str, Any], **own: Any) -> dict[str, Any]:
+def _settings(convention: dict[str, Any], **own: Any) -> dict[str, Any]:
     """What was in effect in every training."""
     named = ("model", "data", "loss", "optimizer", "momentum", "weight_decay", "batch_size")
     kept = (*named, "divergence", "device", "precision")
-    shared = {name: config[name] for name in kept if name in config}
+    shared = {name: convention[name] for name in kept if name in convention}
     return {**shared, **own}
 
 

@@ -178,7 +178,7 @@ class Bench:
         tick: Callable[[], None],
     ) -> None:
         self.trials: list[StabilityTrial] = []
-        self.config: dict[str, Any] = {}
+        self.convention: dict[str, Any] = {}
         self._origin, self._recipe, self._steps = origin, recipe, steps
         self._deadline, self._tick = deadline, tick
         self._references: dict[int, Reference] = {}
@@ -214,7 +214,7 @@ class Bench:
             raise SearchEnded(run.reason)
         if watch.late and not run.diverged:
             raise SearchEnded("out of time")
-        self.config = self.config or {**run.config, **self._origin.conditions(seed)}
+        self.convention = self.convention or {**run.convention, **self._origin.conditions(seed)}
         self.trials = [trial for trial in self.trials if trial is not before]
         self.trials.append(_trial(lr, seed, run, reference, watch, self._steps))
         self._tick()
