@@ -54,12 +54,16 @@ def users_code(seed: int) -> Iterator[None]:
     """Where modules and factories of the user run: seeded, and what they print goes to stderr."""
     import torch
 
-    from normscope.subject.session import random_state, reseed
+    from normscope.subject.random import random_state, reseed, set_random_state
 
     cpu = torch.device("cpu")
-    with contextlib.redirect_stdout(sys.stderr), random_state(cpu):
-        reseed(checked_seed(seed), cpu)
-        yield
+    before = random_state(cpu)
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            reseed(checked_seed(seed), cpu)
+            yield
+    finally:
+        set_random_state(before, cpu)
 
 
 def subject_of(settings: dict[str, Any]) -> dict[str, Any]:

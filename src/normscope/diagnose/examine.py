@@ -20,12 +20,14 @@ from normscope.diagnose.steps import Measurement, steps_of
 from normscope.diagnose.subject import Subject, as_subject
 from normscope.results import Examination, Plan
 from normscope.subject.parameters import half_precision
+from normscope.subject.process import measurement
 
 __all__ = ["examine", "plan_examination"]
 
 KEPT = {"fast": 1, "standard": 4, "full": 8}  # batches that are kept and looked at
 
 
+@measurement
 def examine(
     model: nn.Module,
     data: Any,

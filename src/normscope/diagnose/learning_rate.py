@@ -19,6 +19,7 @@ from normscope.errors import TheoryError
 from normscope.results import StabilityBound, StabilityLimit, StabilityTrial
 from normscope.results.learning_rate import LRAdvice, LRBound
 from normscope.seeds import checked_seed
+from normscope.subject.process import measurement
 
 __all__ = ["suggest_lr"]
 
@@ -27,6 +28,7 @@ FALLEN = 0.99  # of the loss at the start: what did not learn must have come so 
 NONE = math.nan
 
 
+@measurement
 def suggest_lr(
     model: nn.Module,
     data: Any,

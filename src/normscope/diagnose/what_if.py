@@ -25,6 +25,7 @@ from normscope.results import Layout
 from normscope.results.what_if import BEFORE, Variant, WhatIf
 from normscope.seeds import checked_seed
 from normscope.subject.parameters import half_precision
+from normscope.subject.process import measurement
 from normscope.train.run import INTERRUPTED
 
 __all__ = ["promising_changes", "what_if"]
@@ -35,6 +36,7 @@ SMALL_BATCH = 16  # samples below which batch statistics are poor
 Change = str | Transform | Sequence[str | Transform]
 
 
+@measurement
 def what_if(
     model: nn.Module,
     data: Any,

@@ -15,6 +15,7 @@ from normscope.measure._tape import Tape, UntapedError, directional, record
 from normscope.subject.batch import Batch
 from normscope.subject.checkpoints import recomputed
 from normscope.subject.functional import ModelFunction
+from normscope.subject.interrupts import safe_point
 from normscope.subject.losses import flat
 
 __all__ = ["Groups", "Linearization"]
@@ -103,6 +104,7 @@ class Linearization:
             return vectors.new_zeros(len(vectors), self._function.parameters.total)
 
         def one(vector: Tensor) -> Tensor:
+            safe_point()
             # A scalar, because torch imports a second's worth of code to check `grad_outputs`.
             with torch.enable_grad():
                 along = torch.dot(outputs, vector)
@@ -110,6 +112,7 @@ class Linearization:
             return self._function.parameters.join(grads, like=vector)
 
         def group(stack: Tensor) -> Tensor:
+            safe_point()
             grads = torch.autograd.grad(
                 outputs, leaves, stack, retain_graph=True, allow_unused=True, is_grads_batched=True
             )
@@ -118,6 +121,7 @@ class Linearization:
         return self._pulled.apply(group, one, vectors)
 
     def _push_one(self, vector: Tensor) -> Tensor:
+        safe_point()
         if not self._forward_mode:
             return self._push_backward(vector)
         if self._tape is not None:
@@ -156,6 +160,7 @@ class Linearization:
 
     def _replay_group(self, vectors: Tensor) -> Tensor:
         assert self._tape is not None
+        safe_point()
         pieces = self._function.parameters.split_stacks(vectors)
         with torch.no_grad():
             return torch.func.vmap(self._tape.replay)(pieces)

@@ -26,7 +26,9 @@ from normscope.measure.risk import Risk
 from normscope.results.gram import GramSpectrum
 from normscope.subject.batch import Batch, call_arguments, float_leaves
 from normscope.subject.functional import ModelFunction
+from normscope.subject.interrupts import safe_point
 from normscope.subject.memory import readable_bytes
+from normscope.subject.process import measurement
 
 __all__ = ["gram_matrix", "gram_spectrum"]
 
@@ -35,6 +37,7 @@ COLUMNS = 64  # of a Gram matrix that are made at a time by products
 LIMIT = 20_000  # rows of a Gram matrix that are diagonalised without being asked twice
 
 
+@measurement
 def gram_spectrum(
     risk: Risk,
     *,
@@ -255,6 +258,7 @@ class _BatchFactors:
         count = outputs.shape[1]
         uses = Counter(name for tap in taps for name in tap.names.values())
         for k in range(count):
+            safe_point()
             grads = torch.autograd.grad(
                 outputs[:, k].sum(), offsets, retain_graph=k + 1 < count, allow_unused=True
             )

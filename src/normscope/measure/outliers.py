@@ -21,6 +21,7 @@ from normscope.results.estimate import Estimate
 from normscope.results.outliers import LeadingDirections, SpectralBounds
 from normscope.subject.batch import float_leaves
 from normscope.subject.likelihoods import SquaredLoss
+from normscope.subject.process import measurement
 
 __all__ = ["leading_directions", "mean_gradients", "residual_term", "spectral_bounds"]
 
@@ -46,6 +47,7 @@ def mean_gradients(risk: Risk) -> Tensor:
         operator.close()
 
 
+@measurement
 def leading_directions(
     risk: Risk, *, k: int | None = None, tol: float = 1e-3, seed: int = 0
 ) -> LeadingDirections:

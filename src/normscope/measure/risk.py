@@ -23,6 +23,7 @@ from normscope.subject.loaders import reading
 from normscope.subject.losses import Loss, LossItself, flat
 from normscope.subject.memory import budget_bytes
 from normscope.subject.parameters import ParameterSet, half_precision, select_parameters
+from normscope.subject.process import measurement
 from normscope.subject.session import original_module
 from normscope.subject.statistics import check_statistics, in_words
 
@@ -70,7 +71,7 @@ class Risk:
         (8, '4 in 1 batch')
     """
 
-    @torch.inference_mode(False)
+    @measurement
     def __init__(
         self,
         model: nn.Module,
@@ -96,7 +97,7 @@ class Risk:
         prove(self)
 
     @classmethod
-    @torch.inference_mode(False)
+    @measurement
     def from_batches(
         cls,
         model: nn.Module,
@@ -125,7 +126,7 @@ class Risk:
         return risk
 
     @classmethod
-    @torch.inference_mode(False)
+    @measurement
     def from_loss_fn(
         cls,
         model: nn.Module,
@@ -270,7 +271,7 @@ class Risk:
         together.batches = [replace(batch, weight=share) for batch in self.batches]
         return together
 
-    @torch.inference_mode(False)
+    @measurement
     def value(self) -> float:
         """The loss, mean over batches."""
         function = self.function()
@@ -283,7 +284,7 @@ class Risk:
             total += piece.batch.weight * loss.detach().cpu().double()
         return float(self.reduced(total))
 
-    @torch.inference_mode(False)
+    @measurement
     def gradient(self) -> Tensor:
         """The gradient of the loss as one flat vector, (parameters,)."""
         function = self.function()

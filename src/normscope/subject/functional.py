@@ -15,9 +15,11 @@ from torch.utils import _pytree as pytree
 from normscope.errors import MeasurementError
 from normscope.subject import statistics
 from normscope.subject.batch import Batch, call_arguments, float_leaves
+from normscope.subject.interrupts import interruptible
 from normscope.subject.losses import flat
 from normscope.subject.parameters import ParameterSet, computed_dtype
-from normscope.subject.session import generator_states, patch_forward, reseed, session
+from normscope.subject.random import drawn_since, random_state, reseed
+from normscope.subject.session import patch_forward, session
 
 __all__ = ["ModelFunction"]
 
@@ -101,7 +103,9 @@ class ModelFunction:
         blocks: Wrapper | None = None,
         change: Callable[[nn.Module], None] | None = None,
     ) -> Iterator[None]:
-        """The span in which calls, and backward passes of checkpointed calls, are made.
+        """The held span in which calls, and backward passes of checkpointed calls, are made.
+
+        Only the run of the model may be interrupted; other long steps must be marked.
 
         ``blocks`` wraps the forward of each block of the outermost sequences; ``change`` may patch
         the model further.
@@ -127,7 +131,7 @@ class ModelFunction:
         inputs = pytree.tree_map(self._fresh, batch.inputs)
         reseed(self._seed, self.device)
         # Models may differentiate inside; without leaves among the values no graph is kept.
-        with torch.enable_grad():
+        with torch.enable_grad(), interruptible():
             return self._run(self.model, inputs)
 
     def flat(self, values: Sequence[Tensor], batch: Batch) -> Tensor:
@@ -161,9 +165,9 @@ class ModelFunction:
     def draws(self, batch: Batch) -> bool:
         """Whether a pass over ``batch`` takes random numbers, as dropout does."""
         with self.open(), torch.no_grad():
-            before = generator_states(self.device)
+            before = random_state(self.device)
             self(self.values, batch)  # which begins by going back to the same state
-            return generator_states(self.device) != before
+            return drawn_since(before, self.device)
 
     def first_nonfinite(self, batch: Batch) -> str | None:
         """Name and type of the first layer whose output is not finite, or None."""

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader
 
 from normscope.errors import InputError, NormscopeError
 from normscope.messages import failure
-from normscope.subject.session import random_state
+from normscope.subject.random import random_state, set_random_state
 
 __all__ = ["items_of", "kept_generators", "loader_generators", "reading"]
 
@@ -57,6 +57,13 @@ def kept_generators(loader: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def reading(loader: Any, device: torch.device) -> Iterator[None]:
-    """While a loader is read: the global generators, and its own, are afterwards as before."""
-    with random_state(device), kept_generators(loader):
-        yield
+    """While a loader is read: the global generators, and its own, are afterwards as before.
+
+    A generator may be suspended in it, so that it does not hold signals back.
+    """
+    before = random_state(device)
+    try:
+        with kept_generators(loader):
+            yield
+    finally:
+        set_random_state(before, device)

@@ -13,6 +13,7 @@ from torch.utils import _pytree as pytree
 
 from normscope.errors import InputError, MeasurementError
 from normscope.subject.batch import float_leaves
+from normscope.subject.interrupts import interruptible
 from normscope.subject.roots import ColumnRoot, OutputRoot, sample_owner
 
 __all__ = ["CallableLoss", "Loss", "LossItself", "flat", "scalar", "shown_module"]
@@ -142,7 +143,8 @@ class CallableLoss(Loss):
         self.summed = getattr(function, "reduction", "mean") == "sum"
 
     def value(self, outputs: Any, targets: Any) -> Tensor:
-        return scalar(self._function(outputs, targets))
+        with interruptible():
+            return scalar(self._function(outputs, targets))
 
     def check(self, outputs: Any, targets: Any) -> None:
         pass  # the loss itself is the judge of what fits

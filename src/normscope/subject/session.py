@@ -2,35 +2,29 @@
 
 Inside ``session`` a module may be switched, patched and run; afterwards its parameters, buffers,
 attributes, modes and hooks, and the global random generators, are what they were before, whether
-or not something was raised in between.
+or not something was raised in between. A signal such as Ctrl-C is answered inside marked code only,
+see `normscope.subject.interrupts`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import random
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.weight_norm import WeightNorm
 from torch.overrides import TorchFunctionMode
 
 from normscope.subject.checkpoints import own_checkpoints
+from normscope.subject.interrupts import held
+from normscope.subject.process import kept_process
+from normscope.subject.random import kept_random, reseed
 
-__all__ = [
-    "generator_states",
-    "original_module",
-    "patch_forward",
-    "product",
-    "random_state",
-    "reseed",
-    "session",
-]
+__all__ = ["original_module", "patch_forward", "product", "session"]
 
 _CONTAINERS = (dict, list, set, deque)
 _NESTED = (*_CONTAINERS, tuple)
@@ -50,16 +44,17 @@ def original_module(model: nn.Module) -> nn.Module:
 
 @contextlib.contextmanager
 def session(model: nn.Module, *, seed: int, device: torch.device) -> Iterator[None]:
-    """A span in which ``model`` may be changed and run; everything is put back at its end.
+    """A held span in which ``model`` may be changed and run; everything is put back at its end.
 
     Attention takes its mathematical path (the fused one has no second derivative), recurrent
     layers leave the fused kernels (without forward-mode derivative on the CPU, without second
     derivative in cuDNN), compiled and checkpointed parts run as written, and the random
     generators restart from ``seed``.
     """
-    with contextlib.ExitStack() as stack:
+    with held(), contextlib.ExitStack() as stack:
+        stack.enter_context(kept_process())
         stack.enter_context(_restored(model))
-        stack.enter_context(random_state(device))
+        stack.enter_context(kept_random(device))
         stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.autocast(device.type, enabled=False))
         stack.enter_context(own_checkpoints(active=False))
@@ -69,33 +64,23 @@ def session(model: nn.Module, *, seed: int, device: torch.device) -> Iterator[No
 
 
 def product(method: Callable[[Any, Tensor], Tensor]) -> Callable[[Any, Tensor], Tensor]:
-    """Decorator of an operator's products: the caller's grad mode and autocast do not matter."""
+    """Decorator of an operator's products: the caller's grad mode and autocast do not matter.
+
+    A product is a held span; signals are answered between the vectors of a stack.
+    """
 
     @functools.wraps(method)
     def plain(operator: Any, vectors: Tensor) -> Tensor:
         kind = vectors.device.type
-        with torch.inference_mode(False), torch.no_grad(), torch.autocast(kind, enabled=False):
+        with (
+            kept_process(),
+            torch.inference_mode(False),
+            torch.no_grad(),
+            torch.autocast(kind, enabled=False),
+        ):
             return method(operator, vectors.clone() if vectors.is_inference() else vectors)
 
     return plain
-
-
-def reseed(seed: int, device: torch.device) -> None:
-    """Restart every generator a forward pass may draw from (inside a session only)."""
-    torch.default_generator.manual_seed(seed)
-    if device.type != "cpu":
-        getattr(torch, device.type).manual_seed(seed)
-    np.random.seed(seed % 2**32)  # noqa: NPY002
-    random.seed(seed)
-
-
-def generator_states(device: torch.device) -> list[Any]:
-    """Where the generators of `reseed` stand, in a form that can be compared."""
-    torch_states = [torch.default_generator.get_state()]
-    if device.type != "cpu":
-        torch_states.append(getattr(torch, device.type).get_rng_state(device))
-    numpy_state = [str(part) for part in np.random.get_state()]  # noqa: NPY002
-    return [*(state.tolist() for state in torch_states), numpy_state, random.getstate()]
 
 
 def patch_forward(
@@ -167,21 +152,6 @@ def _refill(container: Any, content: Any) -> None:
         container.update(content)
     else:
         container.extend(content)
-
-
-@contextlib.contextmanager
-def random_state(device: torch.device) -> Iterator[None]:
-    """The generators of torch, numpy and Python are afterwards where they were before."""
-    numpy_state, python_state = np.random.get_state(), random.getstate()  # noqa: NPY002
-    accelerated = device.type != "cpu"
-    devices = [device.index or 0] if accelerated else []
-    kind = device.type if accelerated else "cuda"
-    try:
-        with torch.random.fork_rng(devices=devices, device_type=kind):
-            yield
-    finally:
-        np.random.set_state(numpy_state)  # noqa: NPY002
-        random.setstate(python_state)
 
 
 @contextlib.contextmanager

@@ -14,6 +14,7 @@ from torch.utils import _pytree as pytree
 from normscope.errors import InputError
 from normscope.subject.batch import call_arguments
 from normscope.subject.grammar import as_loss
+from normscope.subject.interrupts import held
 from normscope.subject.likelihoods import SquaredLoss
 from normscope.subject.losses import Loss, scalar
 from normscope.subject.statistics import coupling_layers
@@ -123,14 +124,15 @@ def moved(batch: Any, device: torch.device) -> Any:
 
 @contextlib.contextmanager
 def kept_mode(model: nn.Module, *, training: bool) -> Iterator[None]:
-    """All modules in one mode; each gets its own back at the end."""
-    modes = {module: module.training for module in model.modules()}
-    model.train(training)
-    try:
-        yield
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
+    """A held span with all modules in one mode; each gets its own back at the end."""
+    with held():
+        modes = {module: module.training for module in model.modules()}
+        try:
+            model.train(training)
+            yield
+        finally:
+            for module, mode in modes.items():
+                module.training = mode
 
 
 def refuse_single_samples(model: nn.Module, batch: Any, *, where: str) -> None:
@@ -145,7 +147,7 @@ def refuse_single_samples(model: nn.Module, batch: Any, *, where: str) -> None:
     inputs = batch[0] if isinstance(batch, tuple | list) else batch
     args, kwargs = call_arguments(model, inputs)
     try:
-        with torch.no_grad():
+        with held(), torch.no_grad():
             torch.func.functional_call(model, copies, args, kwargs)
     except ValueError as error:  # torch's own, or InputError
         if "per channel" not in str(error):

@@ -15,9 +15,10 @@ from torch import Tensor
 
 from normscope.errors import InputError
 from normscope.measure.progress import progress
+from normscope.subject.interrupts import held, interruptible, safe_point
+from normscope.subject.random import isolated_random, kept_random, random_state, set_random_state
 from normscope.train._objective import kept_mode, moved, refuse_single_samples
 from normscope.train._plan import Plan
-from normscope.train._random import isolated_random, random_state, set_random_state
 from normscope.train.checkpoint import Checkpoint
 from normscope.train.run import INTERRUPTED, Event, StopTraining, TrainingRun
 from normscope.train.schedules import When
@@ -50,10 +51,12 @@ class Training:
         """Train to the end, from the checkpoint if there is one."""
         plan = self._plan
         with contextlib.ExitStack() as stack:
+            stack.enter_context(held())
             stack.enter_context(isolated_random(plan.seed, plan.device))
             stack.enter_context(kept_mode(plan.model, training=True))
             stack.enter_context(torch.enable_grad())
             tick = stack.enter_context(progress("training", plan.total))
+            stack.enter_context(interruptible())
             self._check_smallest_batch()
             state = self._checkpoint.load() if self._checkpoint and resume else None
             if state is not None:
@@ -100,6 +103,7 @@ class Training:
             self._last_batch = moved(batch, self._plan.device)
             self._update(self._last_batch)
             tick()
+            safe_point()
             if self._plan.steps is not None and self._complete():
                 break
             self._save_if_due(epoch_ended=False)
@@ -181,13 +185,14 @@ class Training:
                 raise _Diverged(f"Diverged in the last update: {name!r} is not finite.")
         if self._last_batch is None:  # resumed behind the last update
             return
-        kept = [(buffer, buffer.detach().clone()) for buffer in plan.model.buffers()]
-        now = random_state(plan.device)
-        with torch.no_grad():
-            loss = float(plan.objective.value(plan.model, self._last_batch))
-            for buffer, value in kept:
-                buffer.copy_(value)
-        set_random_state(now, plan.device)
+        with kept_random(plan.device), torch.no_grad():
+            kept = [(buffer, buffer.detach().clone()) for buffer in plan.model.buffers()]
+            try:
+                with interruptible():
+                    loss = float(plan.objective.value(plan.model, self._last_batch))
+            finally:
+                for buffer, value in kept:
+                    buffer.copy_(value)
         if reason := plan.divergence.reason(loss, self._losses[0]):
             raise _Diverged(f"Diverged in the last update: {reason} on the same batch.")
 

@@ -18,6 +18,9 @@ from normscope.checks import checked_count
 from normscope.measure.probes.landscape import landscape
 from normscope.results.landscape import Landscape
 from normscope.seeds import checked_seed
+from normscope.subject.interrupts import interruptible
+from normscope.subject.process import measurement
+from normscope.subject.random import isolated_random, random_state, set_random_state
 from normscope.train._objective import (
     LossFunction,
     Objective,
@@ -27,7 +30,6 @@ from normscope.train._objective import (
     moved,
     refuse_single_samples,
 )
-from normscope.train._random import isolated_random, random_state, set_random_state
 from normscope.train.divergence import Divergence
 from normscope.train.optim import OptimizerFactory, build_optimizer
 from normscope.train.stability.copies import Origin
@@ -111,6 +113,7 @@ class DivergingUpdate:
         )
 
 
+@measurement
 def diverging_update(
     model: nn.Module,
     data: Any,
@@ -164,7 +167,7 @@ def diverging_update(
         stack.enter_context(isolated_random(checked_seed(seed), device))
         stack.enter_context(kept_mode(copy, training=True))
         stack.enter_context(torch.enable_grad())
-        with stack:
+        with stack, interruptible():
             feed = batches(source, copy, objective, batch_size=batch_size, seed=seed)
             stepper = build_optimizer(
                 copy, optimizer, lr=lr, momentum=momentum, weight_decay=weight_decay

@@ -10,6 +10,9 @@ from torch import Tensor, nn
 
 from normscope.record import Record
 from normscope.subject.grammar import as_loss
+from normscope.subject.interrupts import interruptible, safe_point
+from normscope.subject.process import training
+from normscope.subject.random import isolated_random
 from normscope.subject.statistics import coupling_layers, in_words
 from normscope.train._feed import FeedOptions, as_feed
 from normscope.train._objective import (
@@ -21,7 +24,6 @@ from normscope.train._objective import (
     moved,
 )
 from normscope.train._plan import model_in_words
-from normscope.train._random import isolated_random
 
 __all__ = ["Evaluation", "evaluate"]
 
@@ -43,6 +45,7 @@ class Evaluation(Record):
     convention: dict[str, Any] = field(default_factory=dict, repr=False)
 
 
+@training
 def evaluate(
     model: nn.Module,
     data: Any,
@@ -75,9 +78,15 @@ def evaluate(
         default_size=1000,
     )
     total, hits, labels, count, batches = 0.0, 0, 0, 0, 0
-    with kept_mode(model, training=False), isolated_random(seed, device), torch.no_grad():
+    with (
+        kept_mode(model, training=False),
+        isolated_random(seed, device),
+        torch.no_grad(),
+        interruptible(),
+    ):
         feed = as_feed(data, options)
         for found in feed.epoch(0, 0):
+            safe_point()
             batch = moved(found, device)
             outputs, value = objective.outputs_and_value(model, batch)
             size = objective.loss.num_samples(outputs)

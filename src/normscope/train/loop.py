@@ -14,6 +14,7 @@ from normscope.checks import checked_count
 from normscope.data.dataset import Augment
 from normscope.errors import InputError
 from normscope.seeds import checked_seed
+from normscope.subject.process import training
 from normscope.train._feed import FeedOptions, as_feed
 from normscope.train._objective import LossFunction, as_objective, floating_dtype, model_device
 from normscope.train._plan import Callback, Plan, Refresher, model_in_words, shown
@@ -30,6 +31,7 @@ __all__ = ["fit"]
 RULE = Divergence()
 
 
+@training
 def fit(
     model: nn.Module,
     data: Any,

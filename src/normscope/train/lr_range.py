@@ -16,6 +16,8 @@ from normscope.checks import checked_count
 from normscope.errors import InputError
 from normscope.results.stability import LRRange
 from normscope.seeds import checked_seed
+from normscope.subject.interrupts import interruptible
+from normscope.subject.process import measurement
 from normscope.train._objective import LossFunction
 from normscope.train.divergence import Divergence
 from normscope.train.optim import OptimizerFactory
@@ -52,6 +54,7 @@ class Growing(Schedule):
         return base * self.ratio**when.step
 
 
+@measurement
 def lr_range_test(
     model: ModelOrFactory,
     data: Any,
@@ -121,11 +124,11 @@ def lr_range_test(
         rule=divergence,
     )
     origin, ends = Origin(model, device), checked_bracket(bracket)
-    with origin.fresh(seed) as copy:
+    with origin.fresh(seed) as copy, interruptible():
         guess = recipe.reference(copy, seed=seed, steps=1).guess
     low, high = ends or (guess / REACH, guess * REACH)
     ratio = (high / low) ** (1 / (steps - 1))
-    with origin.fresh(seed) as copy:
+    with origin.fresh(seed) as copy, interruptible():
         run = recipe.train(copy, lr=low, seed=seed, steps=steps, schedule=Growing(ratio))
     return _answer(replace(run, convention={**run.convention, **origin.conditions(seed)}))
 

@@ -21,6 +21,7 @@ from normscope.registry import Registry
 from normscope.seeds import checked_seed, numpy_generator
 from normscope.subject.functional import ModelFunction
 from normscope.subject.losses import flat
+from normscope.subject.process import measurement
 from normscope.subject.roots import OutputRoot
 from normscope.subject.session import product
 
@@ -91,7 +92,7 @@ class _Term:
 class FisherOperator(LinearOperator):
     """J^T S S^T J summed over batches; ``dual`` is the other side with the same spectrum."""
 
-    @torch.inference_mode(False)
+    @measurement
     def __init__(self, risk: Risk, function: ModelFunction, *, kind: str, seed: int) -> None:
         require_outputs(risk, "The Fisher matrix")
         self._risk = risk

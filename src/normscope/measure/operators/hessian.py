@@ -16,6 +16,8 @@ from normscope.measure.risk import Risk, checked_risk
 from normscope.measure.splitting import Piece
 from normscope.subject.checkpoints import recomputed
 from normscope.subject.functional import ModelFunction
+from normscope.subject.interrupts import safe_point
+from normscope.subject.process import measurement
 from normscope.subject.session import product
 
 __all__ = ["HessianOperator", "hessian"]
@@ -50,7 +52,7 @@ def hessian(risk: Risk, *, layers: str | Sequence[str] | None = None) -> Hessian
 class HessianOperator(LinearOperator):
     """Products by double backward, through a saved graph where the memory budget allows it."""
 
-    @torch.inference_mode(False)
+    @measurement
     def __init__(self, risk: Risk, function: ModelFunction) -> None:
         self._risk = risk
         self._function = function
@@ -150,6 +152,7 @@ class _Term:
             return torch.zeros_like(vectors)
 
         def one(vector: Tensor) -> Tensor:
+            safe_point()
             pieces = parameters.split(vector)
             with torch.enable_grad():  # a scalar, as in Linearization: no import of grad checks
                 along = torch.stack([(g * pieces[i]).sum() for i, g in found]).sum()
@@ -157,6 +160,7 @@ class _Term:
             return parameters.join(second, like=vector)
 
         def group(stack: Tensor) -> Tensor:
+            safe_point()
             pieces = parameters.split_stacks(stack)
             second = torch.autograd.grad(
                 heads,

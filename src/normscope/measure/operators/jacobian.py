@@ -13,6 +13,7 @@ from normscope.measure.operators.base import LinearOperator
 from normscope.measure.operators.blocks import sub_parameters, summed
 from normscope.measure.risk import Risk, checked_risk
 from normscope.subject.functional import ModelFunction
+from normscope.subject.process import measurement
 from normscope.subject.session import product
 
 __all__ = ["JacobianOperator", "jacobian"]
@@ -42,7 +43,7 @@ def jacobian(risk: Risk, *, layers: str | Sequence[str] | None = None) -> Jacobi
 class JacobianOperator(LinearOperator):
     """J by forward mode, J^T by reverse mode, batch by batch."""
 
-    @torch.inference_mode(False)
+    @measurement
     def __init__(self, risk: Risk, function: ModelFunction) -> None:
         require_outputs(risk, "The Jacobian")
         self._risk = risk

@@ -14,6 +14,7 @@ from normscope.measure.probes.run import Layers, Passes, run_probes
 from normscope.measure.probes.sites import ACTIVATION, NORM, WEIGHTED, Site
 from normscope.results.activations import Activations, ChannelStatistics, fitted_growth
 from normscope.results.layers import Coverage
+from normscope.subject.process import measurement
 
 __all__ = ["ActivationProbe", "activations"]
 
@@ -102,6 +103,7 @@ class _Channels:
         )
 
 
+@measurement
 def activations(
     model: nn.Module,
     data: Any,

@@ -7,15 +7,14 @@ watcher gets each signal, and each gradient, at the moment it exists.
 
 from __future__ import annotations
 
-import contextlib
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.overrides import TorchFunctionMode
+from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 from torch.utils.hooks import RemovableHandle
 
 from normscope.measure.probes._operations import (
@@ -29,6 +28,7 @@ from normscope.measure.probes._operations import (
 )
 from normscope.measure.probes.sites import ACTIVATION, CONV, LINEAR, NORM, Site
 from normscope.nn.zoo import on_shortcut
+from normscope.subject.interrupts import held, interruptible
 
 __all__ = ["Capture", "Watcher"]
 
@@ -89,7 +89,7 @@ class Capture:
 
     def __enter__(self) -> Capture:
         self.begin_pass()
-        try:
+        with held():
             for module in self._names:
                 self._handles.append(
                     module.register_forward_pre_hook(self._entering_module, with_kwargs=True)
@@ -99,19 +99,16 @@ class Capture:
                         self._leaving_module, with_kwargs=True, always_call=True
                     )
                 )
-        except BaseException:
-            self._remove()
-            raise
         return self
 
     def __exit__(self, *error: object) -> None:
         self._remove()
 
     def _remove(self) -> None:
-        if self._listening:
+        with held():
             self._stop_listening()
-        while self._handles:
-            self._handles.pop().remove()
+            while self._handles:
+                self._handles.pop().remove()
 
     # ---- modules: which one is running
 
@@ -156,13 +153,17 @@ class Capture:
         }
 
     def _listen(self) -> None:
-        self._mode.__enter__()  # type: ignore[no-untyped-call]
-        self._listening = True
+        with held():
+            self._mode.__enter__()  # type: ignore[no-untyped-call]
+            self._listening = True
 
     def _stop_listening(self) -> None:
-        if self._listening:
+        with held():
+            # An interrupt may have come where torch takes a mode away for the time of a call.
+            there = any(mode is self._mode for mode in _current_modes())
+            if self._listening and there:
+                self._mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
             self._listening = False
-            self._mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
 
     # ---- functions: what is computed
 
@@ -171,8 +172,7 @@ class Capture:
         if self._open_norms:  # the inside of a norm layer is its own affair
             return func(*args, **kwargs)
         if func is functional.multi_head_attention_forward:
-            with self._projections(args[0] if args else kwargs["query"]):
-                return func(*args, **kwargs)
+            return self._projected(func, args, kwargs)
         if func is functional.linear:
             return self._weighted(LINEAR, "linear", func, args, kwargs)
         if func in CONVOLUTIONS:
@@ -186,23 +186,27 @@ class Capture:
             return self._plain(ACTIVATION, "relu", None, func, args, kwargs)
         return func(*args, **kwargs)
 
-    @contextlib.contextmanager
-    def _projections(self, query: Tensor) -> Iterator[None]:
+    def _projected(
+        self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         """Attention calls ``linear`` where no function mode sees it: let it call ours.
 
         Inside, signals are (positions, samples, channels), or flat in this order.
         """
+        query = args[0] if args else kwargs["query"]
         original = functional.linear
         samples = query.shape[1] if query.ndim == 3 else 1
 
         def watched(*args: Any, **kwargs: Any) -> Any:
             return self._weighted(LINEAR, "linear", original, args, kwargs, samples=samples)
 
-        functional.linear = watched
-        try:
-            yield
-        finally:
-            functional.linear = original
+        with held():
+            functional.linear = watched
+            try:
+                with interruptible():
+                    return func(*args, **kwargs)
+            finally:
+                functional.linear = original
 
     def _weighted(
         self,
@@ -300,6 +304,10 @@ class _Functions(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         return self._capture.run(func, args, kwargs or {})
+
+
+def _current_modes() -> list[TorchFunctionMode]:
+    return list(_get_current_function_mode_stack())  # type: ignore[no-untyped-call]
 
 
 def _without_weight(name: str) -> str:

@@ -25,6 +25,7 @@ from normscope.results.conditioning import Conditioning, CurvatureBlock
 from normscope.results.eigenvalues import checked_share
 from normscope.seeds import checked_seed
 from normscope.subject.memory import budget_bytes
+from normscope.subject.process import measurement
 from normscope.subject.session import original_module
 from normscope.subject.task import as_task
 
@@ -33,6 +34,7 @@ __all__ = ["conditioning"]
 EXACT = (None, "blocks", "full")
 
 
+@measurement
 def conditioning(
     model: nn.Module,
     data: Any,

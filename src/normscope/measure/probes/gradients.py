@@ -18,6 +18,7 @@ from normscope.registry import near_match
 from normscope.results.gradients import Gradients
 from normscope.results.layers import Coverage
 from normscope.subject.batch import Batch
+from normscope.subject.process import measurement
 
 __all__ = ["QUANTITIES", "GradientProbe", "gradients"]
 
@@ -151,6 +152,7 @@ class GradientProbe(Probe):
         )
 
 
+@measurement
 def gradients(
     model: nn.Module,
     data: Any,

@@ -27,6 +27,7 @@ from normscope.measure.progress import progress
 from normscope.measure.risk import check_model
 from normscope.results.landscape import Landscape
 from normscope.seeds import checked_seed
+from normscope.subject.process import measurement
 from normscope.subject.session import original_module
 from normscope.subject.statistics import check_statistics
 from normscope.subject.task import as_task
@@ -41,7 +42,7 @@ Direction = str | State
 Distances = Sequence[float] | Array
 
 
-@torch.inference_mode(False)
+@measurement
 def landscape(
     model: nn.Module,
     data: Any,

@@ -8,7 +8,6 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import nn
 
@@ -23,6 +22,7 @@ from normscope.measure.risk import check_model
 from normscope.results.noise import GradientNoise
 from normscope.seeds import checked_seed
 from normscope.subject.batch import Batch
+from normscope.subject.process import measurement
 from normscope.subject.session import original_module
 from normscope.subject.statistics import check_statistics
 from normscope.subject.task import as_task
@@ -34,7 +34,7 @@ FEW = 8  # samples of the pass that numbers the layers
 Array = NDArray[np.float64]
 
 
-@torch.inference_mode(False)
+@measurement
 def gradient_noise(
     model: nn.Module,
     data: Any,

@@ -19,6 +19,7 @@ from normscope.measure.probes.sites import Site
 from normscope.results.order_parameters import OrderProfile
 from normscope.seeds import numpy_generator
 from normscope.subject.batch import Batch, float_leaves
+from normscope.subject.process import measurement
 from normscope.subject.session import original_module
 
 __all__ = ["order_parameters"]
@@ -26,6 +27,7 @@ __all__ = ["order_parameters"]
 THEORY_SAMPLES = 512  # inputs whose pairs the theory is given
 
 
+@measurement
 def order_parameters(
     model: nn.Module,
     data: Any,

@@ -23,8 +23,10 @@ from normscope.results import Coverage
 from normscope.seeds import checked_seed
 from normscope.subject.batch import Batch, call_arguments
 from normscope.subject.functional import ModelFunction
+from normscope.subject.interrupts import interruptible, safe_point
 from normscope.subject.likelihoods import SquaredLoss
 from normscope.subject.parameters import ParameterSet, computed_dtype
+from normscope.subject.process import measurement
 from normscope.subject.session import original_module
 from normscope.subject.statistics import check_statistics, in_words
 from normscope.subject.stream import as_stream
@@ -54,7 +56,7 @@ class Passes:
     loss: float
 
 
-@torch.inference_mode(False)
+@measurement
 def run_probes(
     model: nn.Module,
     data: Any,
@@ -150,6 +152,7 @@ class _Passing:
             with self._guarded(batch):
                 outputs = function(leaves, batch)
             loss = self._loss(outputs, batch)
+            safe_point()
             gradients = self._gradients(loss, leaves) if backward and loss is not None else []
             self._finish(batch, outputs, loss, leaves, gradients)
         self._batches += 1
@@ -217,8 +220,9 @@ class _Passing:
             _spared=self._listener.spared,
         )
         self._listener.deaf = True
-        for probe in self._probes:
-            probe.finished(run)
+        with interruptible():
+            for probe in self._probes:
+                probe.finished(run)
 
     def _quietly(
         self, outputs: Sequence[Tensor], inputs: Sequence[Tensor], slopes: Sequence[Tensor]

@@ -20,6 +20,7 @@ from torch.utils import _pytree as pytree
 from normscope.measure.regularization._sites import Site
 from normscope.measure.regularization._view import PopulationView
 from normscope.subject.batch import Batch
+from normscope.subject.interrupts import interruptible
 from normscope.subject.losses import flat
 
 __all__ = [
@@ -199,7 +200,8 @@ def _over_graphs(view: PopulationView, site: Site, function: Callable[[_Graph], 
             site.noise = (variables[:, 0], variables[:, 1])
             outputs = view.run(batch)
             total = view.mean_loss(outputs, batch) * batch.size
-            found.append(function(_Graph(batch, variables, outputs, total)))
+            with interruptible():
+                found.append(function(_Graph(batch, variables, outputs, total)))
     return found
 
 

@@ -35,6 +35,7 @@ from normscope.measure.risk import LossLike
 from normscope.results.regularization import BatchNormRegularization, LayerRegularization
 from normscope.seeds import checked_seed, child_seed
 from normscope.subject.grammar import as_loss
+from normscope.subject.process import measurement
 from normscope.subject.session import original_module
 from normscope.theory import regularization as theory
 
@@ -47,6 +48,7 @@ STATISTICS = (
 )
 
 
+@measurement
 def bn_regularization(
     model: nn.Module,
     data: Any,

@@ -20,6 +20,7 @@ from normscope.measure.spectral.products import (
 )
 from normscope.results.density import SpectralDensity
 from normscope.seeds import checked_seed
+from normscope.subject.process import measurement
 
 __all__ = ["spectral_density"]
 
@@ -29,6 +30,7 @@ RESOLUTION = 0.01  # default width, as a share of the range of the nodes
 STACK_BYTES = 10**9  # vectors kept at a time; more runs go one group after another
 
 
+@measurement
 def spectral_density(
     op: LinearOperator,
     *,

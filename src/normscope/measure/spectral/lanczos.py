@@ -22,12 +22,14 @@ from normscope.measure.spectral.ritz import Which, checked_which
 from normscope.measure.spectral.search import Search
 from normscope.results.spectrum import Spectrum
 from normscope.seeds import checked_seed
+from normscope.subject.process import measurement
 
 __all__ = ["top_eigenvalues"]
 
 PROBE_CAUTION = 20  # a missed copy of an eigenvalue is worse than a bound that is slightly off
 
 
+@measurement
 def top_eigenvalues(
     op: LinearOperator,
     k: int = 1,

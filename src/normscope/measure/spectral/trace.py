@@ -20,10 +20,12 @@ from normscope.measure.spectral.sampling import (
 from normscope.measure.spectral.sketch import Sketch
 from normscope.registry import Registry
 from normscope.results.estimate import Estimate
+from normscope.subject.process import measurement
 
 __all__ = ["trace"]
 
 
+@measurement
 def trace(
     op: LinearOperator, *, method: str = "auto", num_matvecs: int = 100, seed: int = 0
 ) -> Estimate:

@@ -20,6 +20,7 @@ from normscope.checks import checked_count
 from normscope.errors import InputError, MeasurementError
 from normscope.measure.probes.coverage import owner_of
 from normscope.results.monitor import MonitorLog, Reading, Trouble
+from normscope.subject.interrupts import held
 from normscope.subject.session import original_module
 from normscope.train._plan import model_in_words
 from normscope.train.monitor._signals import Signals, why_no_signals
@@ -108,8 +109,9 @@ class Monitor:
         self._signals = Signals(
             original_module(model), {} if blind else watching, _Guard(self._troubles)
         )
-        self._signals.start()
-        self._end = weakref.finalize(self, _detach, self._hooks(), self._signals)
+        with held():
+            self._signals.start()
+            self._end = weakref.finalize(self, _detach, self._hooks(), self._signals)
 
     def _hooks(self) -> list[Any]:
         monitor = weakref.ref(self)  # a monitor that nobody holds any more is not kept alive
@@ -292,9 +294,10 @@ class _Guard:
 
 
 def _detach(handles: Iterable[Any], signals: Signals) -> None:
-    for handle in handles:
-        handle.remove()
-    signals.stop()
+    with held():
+        for handle in handles:
+            handle.remove()
+        signals.stop()
 
 
 def _skipped(optimizer: Optimizer) -> bool:

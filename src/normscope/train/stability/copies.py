@@ -13,10 +13,11 @@ from torch import nn
 
 from normscope.errors import InputError
 from normscope.messages import kind_of
+from normscope.subject.interrupts import interruptible
 from normscope.subject.parameters import computed_dtype, half_precision
+from normscope.subject.random import isolated_random
 from normscope.subject.session import original_module, session
 from normscope.train._objective import model_device
-from normscope.train._random import isolated_random
 
 __all__ = ["ModelOrFactory", "Origin"]
 
@@ -44,7 +45,10 @@ class Origin:
 
     @contextlib.contextmanager
     def fresh(self, seed: int) -> Iterator[nn.Module]:
-        """A model with the untrained weights of ``seed`` that may be trained."""
+        """A model with the untrained weights of ``seed`` that may be trained.
+
+        It may be a held span: the training itself must be marked as interruptible.
+        """
         with _expendable(self._untrained(seed)) as model:
             yield model if self._device is None else model.to(self._device)
 
@@ -62,7 +66,7 @@ class Origin:
 
 
 def _made(factory: Callable[..., Any], seed: int) -> nn.Module:
-    with isolated_random(seed, torch.device("cpu")):
+    with isolated_random(seed, torch.device("cpu")), interruptible():
         model = factory(seed=seed) if _takes_seed(factory) else factory()
     if not isinstance(model, nn.Module):
         raise InputError(
@@ -81,7 +85,7 @@ def _takes_seed(factory: Callable[..., Any]) -> bool:
 
 @contextlib.contextmanager
 def _expendable(model: nn.Module) -> Iterator[nn.Module]:
-    """A copy; or the model itself on other tensors, all put back at the end.
+    """A copy; or the model itself on other tensors in a held span, all put back at the end.
 
     Half precision becomes float32: small steps would be lost in it, and no measurement uses it.
     """

@@ -15,6 +15,7 @@ from normscope.errors import InputError
 from normscope.measure.progress import progress
 from normscope.results.stability import StabilityLimit
 from normscope.seeds import checked_seed
+from normscope.subject.process import measurement
 from normscope.train._objective import LossFunction
 from normscope.train.divergence import Divergence
 from normscope.train.optim import OptimizerFactory
@@ -32,6 +33,7 @@ COARSE = 0.1  # relative width for the criterion that was not asked for
 SMALLEST = 1e-6  # relative width below which rounding decides
 
 
+@measurement
 def max_stable_lr(
     model: ModelOrFactory,
     data: Any,

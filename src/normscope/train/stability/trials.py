@@ -16,6 +16,8 @@ from torch import Tensor, nn
 from normscope.errors import InputError, MeasurementError, NormscopeError
 from normscope.results.stability import StabilityTrial
 from normscope.subject.batch import failed_on
+from normscope.subject.interrupts import interruptible
+from normscope.subject.random import isolated_random
 from normscope.train._objective import (
     LossFunction,
     LossObjective,
@@ -26,7 +28,6 @@ from normscope.train._objective import (
     moved,
     refuse_single_samples,
 )
-from normscope.train._random import isolated_random
 from normscope.train.divergence import Divergence
 from normscope.train.loop import fit
 from normscope.train.optim import OptimizerFactory, build_optimizer, check_optimizer
@@ -105,6 +106,7 @@ class Recipe:
             isolated_random(seed, place),
             kept_mode(model, training=True),
             kept_generators(self.data),
+            interruptible(),
         ):
             first = moved(next(stream), place)
             initial, guess = self._first_step(model, _first_loss(model, objective, first))
@@ -190,7 +192,7 @@ class Bench:
     def reference(self, seed: int) -> Reference:
         """What the untrained model of ``seed`` does."""
         if seed not in self._references:
-            with self._origin.fresh(seed) as model:
+            with self._origin.fresh(seed) as model, interruptible():
                 found = self._recipe.reference(model, seed=seed, steps=self._steps)
             self._references[seed] = found
         return self._references[seed]
@@ -206,7 +208,7 @@ class Bench:
         length = max(length, self._steps)
         most = PATIENCE * self._steps
         watch = Watch(length, max(most, length), self._recipe.rule, self._deadline)
-        with self._origin.fresh(seed) as model:
+        with self._origin.fresh(seed) as model, interruptible():
             run = self._recipe.train(
                 model, lr=lr, seed=seed, steps=max(most, length) + 1, callbacks=[watch]
             )
