@@ -10,8 +10,9 @@ Handlers are exchanged while a span is held, and never at import. Only those tha
 functions of Python, not ``SIG_DFL``, ``SIG_IGN`` or handlers of other libraries. Outside the main
 thread, where Python runs no handlers, both contexts do nothing.
 
-A span must be closed in the order of ``with`` statements. So a generator may be suspended inside
-`held` only as a context manager, and inside `interruptible` never: its rest could be skipped.
+Spans are closed in the order of ``with`` statements. So a generator may be suspended inside `held`
+only as a context manager, and inside `interruptible` never, nor is an ``ExitStack`` the place for
+it: the mark must stand last in a ``with`` statement of its own, or what follows could be skipped.
 """
 
 from __future__ import annotations
@@ -19,12 +20,13 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import traceback
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from types import FrameType
 from typing import Any
 
-__all__ = ["held", "interruptible", "safe_point"]
+__all__ = ["close_interrupted", "held", "interruptible", "safe_point"]
 
 _NAMES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGALRM", "SIGUSR1", "SIGUSR2", "SIGBREAK")
 _SIGNALS = tuple(getattr(signal, name) for name in _NAMES if hasattr(signal, name))
@@ -40,6 +42,7 @@ class _State:
         self.found: dict[int, Callable[[int, FrameType | None], Any]] = {}
         self.exchanged: list[int] = []
         self.process = 0
+        self.raised: BaseException | None = None  # by a handler, inside the present span
 
 
 _state = _State()
@@ -71,6 +74,17 @@ def safe_point() -> None:
     if _state.pending:
         with _Interruptible():
             pass
+
+
+def close_interrupted() -> None:
+    """Close what interrupted code has left suspended, before it is restored over.
+
+    A context manager that is a generator may be interrupted before it was resumed. It would be
+    closed together with the traceback that refers to it, at any later time, and would then
+    put back what it had found.
+    """
+    if _state.raised is not None and _in_main_thread():
+        traceback.clear_frames(_state.raised.__traceback__)
 
 
 class _Held(AbstractContextManager[None]):
@@ -145,7 +159,7 @@ def _exchange() -> None:
 def _put_back() -> None:
     """Each handler that was found; those that the user's code has set since then stay."""
     try:
-        _state.depth, _state.open = 0, False
+        _state.depth, _state.open, _state.raised = 0, False, None
         for number in _state.exchanged:
             if signal.getsignal(number) is _note:
                 signal.signal(number, _state.found[number])
@@ -162,8 +176,12 @@ def _note(number: int, frame: FrameType | None) -> None:
             _state.pending.append(number)
         return
     before, _state.open = _state.open, False  # the way out is not interrupted again
-    _state.found[number](number, frame)
-    _state.open = before  # it did not raise
+    try:
+        _state.found[number](number, frame)
+    except BaseException as error:
+        _state.raised = error
+        raise
+    _state.open = before
 
 
 def _deliver() -> None:

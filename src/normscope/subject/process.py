@@ -13,7 +13,7 @@ from torch import nn, overrides
 from torch.nn import functional
 from torch.utils import _python_dispatch as dispatch
 
-from normscope.subject.interrupts import held, interruptible
+from normscope.subject.interrupts import close_interrupted, held, interruptible
 from normscope.subject.loaders import loader_generators
 from normscope.subject.random import kept_random
 
@@ -42,6 +42,7 @@ def kept_process() -> Iterator[None]:
         try:
             yield
         finally:
+            close_interrupted()
             _restore_function_modes(functions)
             while _num_dispatch_modes() > dispatches:
                 dispatch._pop_mode()
@@ -96,6 +97,7 @@ def _kept_loaders(values: tuple[Any, ...]) -> Iterator[None]:
     try:
         yield
     finally:
+        close_interrupted()
         for generator, state in zip(generators, states, strict=True):
             generator.set_state(state)
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch.utils import _pytree as pytree
 
 from normscope.seeds import child_seed
-from normscope.subject.interrupts import held
+from normscope.subject.interrupts import close_interrupted, held
 
 __all__ = [
     "drawn_since",
@@ -46,6 +46,7 @@ def kept_random(device: torch.device) -> Iterator[None]:
         try:
             yield
         finally:
+            close_interrupted()
             set_random_state(before, device)
 
 

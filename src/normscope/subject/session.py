@@ -20,7 +20,7 @@ from torch.nn.utils.weight_norm import WeightNorm
 from torch.overrides import TorchFunctionMode
 
 from normscope.subject.checkpoints import own_checkpoints
-from normscope.subject.interrupts import held
+from normscope.subject.interrupts import close_interrupted, held
 from normscope.subject.process import kept_process
 from normscope.subject.random import kept_random, reseed
 
@@ -59,6 +59,7 @@ def session(model: nn.Module, *, seed: int, device: torch.device) -> Iterator[No
         stack.enter_context(torch.autocast(device.type, enabled=False))
         stack.enter_context(own_checkpoints(active=False))
         stack.enter_context(_differentiable_kernels(model))
+        stack.callback(close_interrupted)
         reseed(seed, device)
         yield
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from normscope.errors import InputError
 from normscope.measure.progress import progress
-from normscope.subject.interrupts import held, interruptible, safe_point
+from normscope.subject.interrupts import interruptible, safe_point
 from normscope.subject.random import isolated_random, kept_random, random_state, set_random_state
 from normscope.train._objective import kept_mode, moved, refuse_single_samples
 from normscope.train._plan import Plan
@@ -50,13 +50,13 @@ class Training:
     def run(self, *, resume: bool) -> TrainingRun:
         """Train to the end, from the checkpoint if there is one."""
         plan = self._plan
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(held())
-            stack.enter_context(isolated_random(plan.seed, plan.device))
-            stack.enter_context(kept_mode(plan.model, training=True))
-            stack.enter_context(torch.enable_grad())
-            tick = stack.enter_context(progress("training", plan.total))
-            stack.enter_context(interruptible())
+        with (
+            isolated_random(plan.seed, plan.device),
+            kept_mode(plan.model, training=True),
+            torch.enable_grad(),
+            progress("training", plan.total) as tick,
+            interruptible(),
+        ):
             self._check_smallest_batch()
             state = self._checkpoint.load() if self._checkpoint and resume else None
             if state is not None:
