@@ -20,6 +20,7 @@ from normscope.measure.probes.layout import norm_layout
 from normscope.measure.probes.signals import signals
 from normscope.measure.regularization import bn_regularization
 from normscope.measure.spectral import spectral_density, top_eigenvalues
+from normscope.subject.statistics import frozen_norms
 
 __all__ = ["sharpness"]
 
@@ -41,6 +42,8 @@ def _needs_outputs(subject: Subject) -> str | None:
 
 def _needs_batch_norm(subject: Subject) -> str | None:
     if not subject.batch_norms:
+        if frozen_norms(subject.model):
+            return "every batch norm is in evaluation mode, and uses stored statistics"
         return "the network has no batch norm"
     return _needs_outputs(subject)
 

@@ -32,6 +32,8 @@ class NormUse(Record):
         variance_gap: how far the two are apart, as a factor from 1 on: root mean square of the
             logarithm over channels, where opposite deviations do not cancel.
         updates: batches behind its running statistics; -1 if that is not known.
+        frozen: whether it is a batch norm in evaluation mode in a network in train mode, which
+            normalizes by its stored statistics in training too.
     """
 
     name: str
@@ -43,11 +45,12 @@ class NormUse(Record):
     variance_ratio: float = float("nan")
     variance_gap: float = float("nan")
     updates: int = -1
+    frozen: bool = False
 
     @property
     def over_batch(self) -> bool:
-        """Whether it normalizes over the batch, and is used."""
-        return self.used and "batch" in self.kind.lower()
+        """Whether it normalizes over the batch in training, and is used."""
+        return self.used and "batch" in self.kind.lower() and not self.frozen
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -86,15 +89,17 @@ class Layout(Record):
         import pandas as pd
 
         columns = ["name", "kind", "number", "used", "gamma", "mean_gap", "variance_ratio"]
-        columns += ["variance_gap", "updates"]
+        columns += ["variance_gap", "updates", "frozen"]
         rows = [[getattr(norm, c) for c in columns] for norm in self.norms]
         return pd.DataFrame(rows, columns=columns)
 
     def summary(self) -> str:
         """A few lines for a terminal."""
+        frozen = sum(norm.frozen for norm in self.norms)
+        fixed = f", {frozen} of them in evaluation mode" if frozen else ""
         lines = [
             f"{self.normalized} of {self.hidden_layers} hidden layers are normalized, by "
-            f"{len(self.norms)} norms ({len(self.unused)} of them never used)",
+            f"{len(self.norms)} norms ({len(self.unused)} of them never used{fixed})",
             f"last layer {self.last!r}: norm before it {self.last_input_norm or 'none'}, norm on "
             f"the outputs {self.output_norm or 'none'}, mean square of its inputs "
             f"{self.last_input_power:.3g}",

@@ -1,5 +1,9 @@
 """What batch normalization does in a measurement: batch, running or frozen statistics.
 
+A model is measured as it is trained. If it is in train mode, each of its layers keeps its own mode,
+so that a batch norm or a dropout layer that the user has put into evaluation mode stays there; if
+the model itself is in evaluation mode, all of it is put into train mode.
+
 A layer of another library takes part if it has two methods: ``batch_statistics(x)``, a tuple of
 tensors computed from the batch, and ``normalize(x, *statistics)``, the layer's output given them.
 """
@@ -19,10 +23,13 @@ from normscope.subject.session import patch_forward
 
 __all__ = [
     "STATISTICS",
+    "batch_norms",
     "check_statistics",
     "coupling_layers",
     "freeze",
+    "frozen_norms",
     "in_words",
+    "put_in_train_mode",
     "recording",
     "set_mode",
 ]
@@ -35,8 +42,14 @@ STATISTICS = {
 Constants = dict[str, list[tuple[Tensor, ...]]]
 
 
-def coupling_layers(model: nn.Module) -> dict[str, nn.Module]:
-    """The layers that normalize over the batch, by name."""
+def put_in_train_mode(model: nn.Module) -> None:
+    """The mode a model is trained in: a model in train mode stays as it is, layer by layer."""
+    if not model.training:
+        model.train()
+
+
+def batch_norms(model: nn.Module) -> dict[str, nn.Module]:
+    """All layers that can normalize over the batch, by name."""
     return {
         name: module
         for name, module in model.named_modules()
@@ -44,12 +57,39 @@ def coupling_layers(model: nn.Module) -> dict[str, nn.Module]:
     }
 
 
+def coupling_layers(model: nn.Module) -> dict[str, nn.Module]:
+    """The layers that normalize over the batch when the model is trained, by name."""
+    return {n: layer for n, layer in batch_norms(model).items() if not _frozen_norm(model, layer)}
+
+
+def frozen_norms(model: nn.Module) -> dict[str, nn.Module]:
+    """Batch norms in evaluation mode while the model is in train mode: statistics as stored."""
+    return {n: layer for n, layer in batch_norms(model).items() if _frozen_norm(model, layer)}
+
+
+def _frozen_norm(model: nn.Module, layer: nn.Module) -> bool:
+    if not model.training or layer.training:
+        return False
+    return getattr(layer, "running_mean", 0) is not None  # without them it uses the batch anyway
+
+
 def in_words(model: nn.Module, statistics: str) -> str:
-    """How batch norm was run, or that there is none."""
-    if coupling_layers(model):
-        return STATISTICS[statistics]
-    mode = "evaluation" if statistics == "running" else "train"
-    return f"{statistics}: {mode} mode, no layer normalizes over the batch"
+    """How batch norm was run, or that there is none; and which layers are switched off."""
+    norms = batch_norms(model)
+    if statistics == "running":
+        alone = "running: evaluation mode, no layer normalizes over the batch"
+        return STATISTICS[statistics] if norms else alone
+    frozen = frozen_norms(model)
+    text = f"{statistics}: train mode, no layer normalizes over the batch"
+    if len(frozen) < len(norms):
+        text = STATISTICS[statistics]
+    drops = [m for m in model.modules() if isinstance(m, nn.modules.dropout._DropoutNd)]
+    off = [m for m in drops if model.training and not m.training]
+    if frozen:
+        text += f"; {len(frozen)} of {len(norms)} batch norms are in evaluation mode"
+    if off:
+        text += f"; {len(off)} of {len(drops)} dropout layers are in evaluation mode"
+    return text
 
 
 def check_statistics(model: nn.Module, statistics: str) -> None:
@@ -60,7 +100,7 @@ def check_statistics(model: nn.Module, statistics: str) -> None:
             f"Unknown statistics {statistics!r}. Say what batch norm does ({meanings}); a model "
             "without batch norm is measured in train or evaluation mode."
         )
-    for name, layer in coupling_layers(model).items():
+    for name, layer in batch_norms(model).items():
         if statistics == "running" and getattr(layer, "running_mean", 0) is None:
             raise InputError(
                 f"statistics='running' needs stored statistics, but {type(layer).__name__} "
@@ -70,9 +110,12 @@ def check_statistics(model: nn.Module, statistics: str) -> None:
 
 def set_mode(model: nn.Module, statistics: str) -> None:
     """Switch the model (inside a session); batch norm then writes no running statistics."""
-    model.train(statistics != "running")
-    for layer in coupling_layers(model).values():
-        if isinstance(layer, _BatchNorm) and statistics != "running":
+    if statistics == "running":
+        model.eval()
+        return
+    put_in_train_mode(model)
+    for layer in batch_norms(model).values():
+        if isinstance(layer, _BatchNorm) and layer.training:
             layer.track_running_stats = False
 
 

@@ -17,7 +17,7 @@ from normscope.subject.grammar import as_loss
 from normscope.subject.interrupts import held
 from normscope.subject.likelihoods import SquaredLoss
 from normscope.subject.losses import Loss, scalar
-from normscope.subject.statistics import coupling_layers
+from normscope.subject.statistics import coupling_layers, put_in_train_mode
 
 __all__ = [
     "FunctionObjective",
@@ -124,11 +124,14 @@ def moved(batch: Any, device: torch.device) -> Any:
 
 @contextlib.contextmanager
 def kept_mode(model: nn.Module, *, training: bool) -> Iterator[None]:
-    """A held span with all modules in one mode; each gets its own back at the end."""
+    """A held span in the mode of training or evaluation; each module gets its own back."""
     with held():
         modes = {module: module.training for module in model.modules()}
         try:
-            model.train(training)
+            if training:
+                put_in_train_mode(model)
+            else:
+                model.eval()
             yield
         finally:
             for module, mode in modes.items():

@@ -62,7 +62,8 @@ def last_layer(case: Case) -> Iterator[Finding]:
 @rule("running-statistics", "layout", source=BJORCK2018, where="Sec. 1, batch normalization")
 def running_statistics(case: Case) -> Iterator[Finding]:
     """Stored statistics that are not those of the batches."""
-    kept = [n for n in case["layout"].norms if n.used and math.isfinite(n.mean_gap)]
+    norms = [n for n in case["layout"].norms if n.used and not n.frozen]
+    kept = [n for n in norms if math.isfinite(n.mean_gap)]
     if not kept:
         return
     if all(n.updates == 0 for n in kept):

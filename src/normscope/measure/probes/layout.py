@@ -15,6 +15,7 @@ from normscope.measure.probes.run import Layers, run_probes
 from normscope.measure.probes.sites import NORM, WEIGHTED, Site
 from normscope.results.layout import Layout, NormUse
 from normscope.subject.session import original_module
+from normscope.subject.statistics import frozen_norms
 
 __all__ = ["norm_layout"]
 
@@ -85,7 +86,7 @@ def norm_layout(
 
 
 def _norms(model: nn.Module, probe: LayoutProbe) -> tuple[NormUse, ...]:
-    modules = dict(model.named_modules())
+    modules, frozen = dict(model.named_modules()), frozen_norms(model)
     used = [site for site in probe.order.values() if site.kind == NORM]
     found = []
     for site in used:
@@ -103,12 +104,14 @@ def _norms(model: nn.Module, probe: LayoutProbe) -> tuple[NormUse, ...]:
                 variance_ratio=ratio,
                 variance_gap=apart,
                 updates=-1 if tracked is None else int(tracked),
+                frozen=site.name.partition("#")[0] in frozen,
             )
         )
     seen = {site.name for site in used}
     for name, module in modules.items():
         if is_norm(module) and name not in seen:
-            found.append(NormUse(name, type(module).__name__, 0, False, _gamma(module)))
+            kind, gamma = type(module).__name__, _gamma(module)
+            found.append(NormUse(name, kind, 0, False, gamma, frozen=name in frozen))
     return tuple(found)
 
 

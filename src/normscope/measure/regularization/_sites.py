@@ -11,7 +11,7 @@ where kappa and mu, one number per sample and channel, stand for the noise of de
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,7 +24,7 @@ from normscope.nn.norm import BatchNorm, PopulationNorm
 from normscope.nn.norm.channel import ChannelNorm, inverse_deviation, wide
 from normscope.registry import near_match
 from normscope.subject.session import patch_forward
-from normscope.subject.statistics import coupling_layers
+from normscope.subject.statistics import batch_norms, frozen_norms
 
 __all__ = ["Site", "Stop", "sites_of"]
 
@@ -149,10 +149,13 @@ class Site:
 def sites_of(model: nn.Module, *, population: bool = False) -> list[Site]:
     """The sites of all layers that normalize by batch statistics, in the order of definition.
 
+    Layers in evaluation mode are left out if the model itself is in train mode.
     ``population``: layers that normalize by the population's statistics too.
     """
-    found, strange = [], []
+    found, strange, frozen = [], [], frozen_norms(model)
     for name, layer in model.named_modules():
+        if name in frozen:
+            continue
         wanted = isinstance(layer, BatchNorm) and layer.needs_statistics and layer.every == 1
         if population and isinstance(layer, PopulationNorm):
             wanted = layer.needs_statistics
@@ -173,13 +176,19 @@ def sites_of(model: nn.Module, *, population: bool = False) -> list[Site]:
     return found
 
 
-def chosen(sites: list[Site], layers: Any) -> list[Site]:
+def chosen(sites: list[Site], layers: Any, frozen: Container[str] = ()) -> list[Site]:
     """Those named by ``layers``; None is all."""
     if layers is None:
         return sites
     names = [layers] if isinstance(layers, str) else list(layers)
     known = {site.name: site for site in sites}
     for name in names:
+        if name in frozen:
+            raise InputError(
+                f"Batch norm {name!r} is in evaluation mode while the model is in train mode: it "
+                "uses stored statistics in training too, and adds no batch noise. Call .train() "
+                "on it to measure what it would add."
+            )
         if name not in known:
             raise InputError(
                 f"No batch-norm layer is called {name!r}. {near_match(str(name), list(known))}"
@@ -202,9 +211,17 @@ def _own_site(name: str, layer: ChannelNorm) -> Site:
 
 
 def _nothing_found(model: nn.Module) -> str:
+    if frozen := frozen_norms(model):
+        names = ", ".join(repr(name) for name in list(frozen)[:3])
+        return (
+            f"Every batch norm of the model is in evaluation mode ({len(frozen)}: {names}"
+            f"{', ...' if len(frozen) > 3 else ''}) while the model is in train mode, so that it "
+            "uses stored statistics in training too and adds no batch noise. Call model.train() "
+            "to measure what it would add."
+        )
     held = [
         f"{type(layer).__name__} {name!r}"
-        for name, layer in coupling_layers(model).items()
+        for name, layer in batch_norms(model).items()
         if isinstance(layer, BatchNorm)
     ]
     if held:

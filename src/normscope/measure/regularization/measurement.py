@@ -37,6 +37,7 @@ from normscope.seeds import checked_seed, child_seed
 from normscope.subject.grammar import as_loss
 from normscope.subject.process import measurement
 from normscope.subject.session import original_module
+from normscope.subject.statistics import frozen_norms
 from normscope.theory import regularization as theory
 
 __all__ = ["bn_regularization"]
@@ -110,7 +111,7 @@ def bn_regularization(
     seed = checked_seed(seed)
     model = original_module(model)
     sites = sites_of(model)
-    wanted = chosen(sites, layers)
+    wanted = chosen(sites, layers, frozen_norms(model))
     judge = as_loss(loss)
     pool = population(model, data, judge, max_samples=max_samples, seed=seed)
     sizes = checked_batch_sizes(batch_size, pool.size)
@@ -314,6 +315,9 @@ class _Run:
         self, sites: list[Site], moments: dict[str, SampleMoments], *, asked: bool
     ) -> list[str]:
         notes = []
+        if frozen := frozen_norms(self.view.function.model):
+            names = ", ".join(frozen)
+            notes.append(f"Left out, as they are in evaluation mode: {names}.")
         if self.view.unused:
             names = ", ".join(self.view.unused)
             notes.append(f"Never used in the forward pass: {names}.")
