@@ -19,10 +19,10 @@ WORKER = textwrap.dedent(
     from torch import distributed as dist, nn
     import normscope as ns
 
-    rank, port, case = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+    rank, meeting, case = int(sys.argv[1]), sys.argv[2], sys.argv[3]
     torch.set_num_threads(1)
     torch.set_default_dtype(torch.float64)
-    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
+    dist.init_process_group("gloo", init_method=meeting, rank=rank, world_size=2)
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 3))
     if case == "different model" and rank == 1:
@@ -57,23 +57,19 @@ WORKER = textwrap.dedent(
 
 
 def run_two(tmp_path, case):
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    meeting = f"file://{tmp_path}/meeting"  # a port might be taken by another process meanwhile
     script = tmp_path / "worker.py"
     script.write_text(WORKER)
     workers = [
         subprocess.Popen(
-            [sys.executable, str(script), str(rank), str(port), case],
+            [sys.executable, str(script), str(rank), meeting, case],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )
         for rank in range(2)
     ]  # fmt: skip
     answers = []
     for worker in workers:
-        out, err = worker.communicate(timeout=240)
+        out, err = worker.communicate(timeout=1800)  # a guard against hanging only
         assert worker.returncode == 0, err
         answers.append(json.loads(out.splitlines()[-1]))
     return answers

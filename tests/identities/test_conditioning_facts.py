@@ -180,7 +180,7 @@ def test_blocks_interlace_with_the_full_matrix(case, kind):
 
 
 @given(st.integers(2, 6), st.integers(2, 5), st.integers(0, 99))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_ranks(samples, classes, seed):
     """rank(F) <= N (C - 1), rank(M) <= N, and the last Sigma_grad has rank C - 1 at most."""
     torch.manual_seed(seed)

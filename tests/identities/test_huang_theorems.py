@@ -102,7 +102,7 @@ def data_for(widths: list[int], seed: int, count: int) -> Tensor:
     return torch.randn(count, widths[0], generator=torch.Generator().manual_seed(seed % 2**31))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(case=networks, slope=st.sampled_from([0.0, 0.1, 1.0]), quadratic=st.booleans())
 def test_theorem_1_without_norm(case, slope, quadratic):
     """x, dL/dh and dL/dW scale by products of the factors, times mu."""
@@ -124,7 +124,7 @@ def test_theorem_1_without_norm(case, slope, quadratic):
         assert deviation(b.weights[k], mu * below * above * a.weights[k]) < TOLERANCE
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(case=networks)
 def test_theorem_1_for_eigenvalues(case):
     """lambda_max scales by the squares; kappa_p does not change."""
@@ -151,7 +151,7 @@ def test_theorem_1_for_eigenvalues(case):
             assert kappa_half(after) == pytest.approx(kappa, rel=max(TOLERANCE, rounding))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(case=networks, activation=st.sampled_from([nn.Tanh, nn.ReLU, nn.Sigmoid, nn.SiLU]))
 def test_theorem_2_with_batch_norm(case, activation):
     """x does not change, dL/dh and dL/dW scale by 1 / a_k; any activation."""

@@ -20,7 +20,7 @@ SMOOTH = [case for case in ROSTER if case.name not in KINKS]
     seed=st.integers(0, 1000),
     distances=st.lists(st.floats(-5, 5), min_size=2, max_size=5),
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_the_loss_of_a_linear_model_is_a_parabola(seed, distances):
     generator = torch.Generator().manual_seed(seed)
 
@@ -59,7 +59,7 @@ def test_slope_and_curvature_at_the_start_are_gradient_and_hessian(case):
 
 
 @given(st.floats(0.1, 10), st.integers(0, 100))
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 def test_scaling_weights_before_batch_norm_changes_nothing(scale, seed):
     torch.manual_seed(seed)
     model = nn.Sequential(

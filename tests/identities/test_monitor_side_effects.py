@@ -81,7 +81,7 @@ def hooks(model):
     ]
 
 
-@settings(max_examples=25, deadline=None, derandomize=True)
+@settings(max_examples=25, derandomize=True)
 @given(
     case=st.sampled_from(WITH_GRADIENTS),
     every=st.integers(1, 3),

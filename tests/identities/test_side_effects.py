@@ -75,7 +75,7 @@ class Bomb:
             raise self.error
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=60, derandomize=True)
 @given(
     case=st.sampled_from(ROSTER),
     which=st.sampled_from(sorted(OPERATORS)),

@@ -50,7 +50,7 @@ configurations = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(configurations, st.integers(2, 6), st.booleans())
 def test_order_of_the_four_columns(config, samples, single):
     dtype = torch.float32 if single else torch.float64
@@ -127,7 +127,7 @@ def test_gradients_of_classes_sum_to_the_whole(norm, dtype, bound):
         assert found.mean_abs.min() > 0
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(0, 10**6), st.booleans(), st.floats(0.1, 100))
 def test_output_gradients_sum_to_zero(seed, norm, scale):
     model, batch = net(seed, norm), data(5, seed)
@@ -141,7 +141,7 @@ def test_output_gradients_sum_to_zero(seed, norm, scale):
     np.testing.assert_allclose(g.examples.sum(0), bias.numpy(), atol=1e-12)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.integers(0, 10**6), st.floats(-5, 5).filter(lambda g: abs(g) > 1e-3), st.floats(-50, 50))
 def test_standardized_units_are_neither_dying_nor_full(seed, gamma, shift):
     """However far a bias moves it: mean zero and some variance is both signs."""

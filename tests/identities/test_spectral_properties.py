@@ -18,7 +18,7 @@ from spectra import DiagonalOperator, FactoredOperator, factor, rotated
 finite = st.floats(-10, 10, allow_subnormal=False).map(lambda x: round(x, 3))
 spectra = st.lists(finite, min_size=1, max_size=40).map(np.array)
 which = st.sampled_from(["largest", "smallest", "magnitude"])
-fixed = settings(max_examples=60, deadline=None, derandomize=True)
+fixed = settings(max_examples=60, derandomize=True)
 
 
 @fixed

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import normscope as ns
@@ -13,7 +13,7 @@ from normscope.spec import NetworkSpec
 from normscope.theory.integrals import product_mean, second_moment
 from normscope.theory.kernel import input_gram, pairwise_gram
 
-FEW = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+FEW = settings(max_examples=40)
 MONOTONE = ["linear", "relu", "leaky_relu(0.2)", "erf", "tanh", "sigmoid", "softplus"]
 NAMED = [*MONOTONE, "gelu", "silu"]
 variance = st.floats(0.01, 8.0)

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 
 import numpy as np
 import pytest
@@ -123,7 +122,7 @@ def test_stopped_training_equals_unbroken_training(tmp_path, feed, optimizer):
     assert found == unbroken(feed, optimizer)
 
 
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @given(
     stops=st.lists(st.integers(1, STEPS), max_size=4).map(sorted),
     every=st.integers(1, 9),
@@ -229,7 +228,7 @@ def test_an_interrupted_training_goes_on(tmp_path):
 
 PROGRAM = textwrap.dedent(
     """
-    import hashlib, json, sys, time
+    import hashlib, json, os, signal, sys
     import torch
     from torch import nn
     from normscope.data import FlipAndCrop
@@ -241,9 +240,22 @@ PROGRAM = textwrap.dedent(
         nn.Linear(144, 10),
     )
     path = sys.argv[1] if len(sys.argv) > 1 else None
+    steps, begin, calls = json.loads(sys.argv[2]) if len(sys.argv) > 2 else (0, "", 0)
+    taken = made = 0
+
+    def count(frame, kind, called):
+        global made
+        if made or frame.f_code.co_name == begin:
+            made += 1
+        if made == calls:
+            os.kill(os.getpid(), signal.SIGKILL)
 
     def report(event):
+        global taken
         print(event.kind, event.step, flush=True)
+        taken += event.kind == "step"
+        if taken == steps:
+            sys.setprofile(count)
 
     run = fit(
         model, "digits", "cross_entropy", lr=0.05, momentum=0.9, steps=200, batch_size=32,
@@ -258,20 +270,22 @@ PROGRAM = textwrap.dedent(
 )
 
 
-def start(*arguments):
+def run(*arguments):
+    command = [sys.executable, "-c", PROGRAM, *map(str, arguments)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, *map(str, arguments)],
-        stdout=subprocess.PIPE,
-        text=True,
-        env=environment,
-    )
+    return subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True, env=environment)
+
+
+PLACES = [("report", 1100), ("save", 17_000), ("write_atomically", 84)]  # update, save, file
+
+
+def last_line(done):
+    return done.stdout.splitlines()[-1]
 
 
 @functools.cache
 def never_killed():
-    with start() as process:
-        return json.loads(process.communicate()[0].splitlines()[-1])
+    return json.loads(last_line(run()))
 
 
 @pytest.mark.slow
@@ -281,25 +295,16 @@ def test_a_killed_process_resumes_to_the_same_bits(tmp_path, seed):
     assert expected["outcome"] == "finished"
     rng = random.Random(seed)
     path = tmp_path / "c.pt"
-    kills, reached = 0, []
+    reached = []
     while True:
-        target = rng.randrange(1, 60)  # steps of this process, then a kill within the next few
-        steps, last = 0, ""
-        with start(path) as process:
-            for line in process.stdout:
-                last = line
-                steps += line.startswith("step")
-                if steps >= target and kills < 6:
-                    time.sleep(rng.random() * 0.01)  # anywhere: in an update, in a save
-                    process.send_signal(signal.SIGKILL)
-                    break
-            process.stdout.read()
-            code = process.wait()
-        if code == 0:
+        # steps of this process, then calls of functions from the begin of one
+        begin, calls = rng.choice(PLACES)
+        moment = json.dumps([rng.randrange(1, 60), begin, rng.randrange(1, calls)])
+        done = run(path, *([moment] if len(reached) < 6 else []))
+        if done.returncode == 0:
             break
-        assert code == -signal.SIGKILL
-        kills += 1
-        reached.append(int(last.split()[1]))
-    assert kills >= 3, reached
-    assert json.loads(last) == expected
+        assert done.returncode == -signal.SIGKILL
+        reached.append(int(last_line(done).split()[1]))
+    assert len(reached) >= 3, reached
+    assert json.loads(last_line(done)) == expected
     assert [p.name for p in tmp_path.iterdir()] == ["c.pt"]

@@ -69,7 +69,7 @@ def test_suggestion(capsys):
     assert found.bounds == wanted.bounds
 
 
-def test_out_of_time(capsys):
+def test_out_of_time(capsys, machine):
     shown = output([*NET, "--steps", "500", "--max-seconds", "0.2"], capsys, code=3).out
     assert "NOT complete" in shown
     assert "the search ended early: out of time" in shown

@@ -56,7 +56,7 @@ def test_the_help_names_every_change(capsys):
     assert all(TRANSFORMS[name].usage.partition("[")[0] in shown for name in TRANSFORMS)
 
 
-def test_out_of_time(capsys):
+def test_out_of_time(capsys, machine):
     words = [*NET, "--changes", "gamma=0.1", "--steps", "500", "--max-seconds", "0.3"]
     assert "max_seconds are used up" in output(words, capsys, code=3).out
 

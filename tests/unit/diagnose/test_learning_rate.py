@@ -192,7 +192,7 @@ def test_a_loss_that_falls_but_not_below_chance_is_flagged():
     assert "train longer" in found["reason"]
 
 
-def test_no_time_is_an_answer_too():
+def test_no_time_is_an_answer_too(machine):
     found = suggest_lr(small(), "digits", max_seconds=1e-3)
     assert not found.ok
     assert math.isnan(found.lr)

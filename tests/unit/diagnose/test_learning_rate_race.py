@@ -29,7 +29,7 @@ def valley(lowest, *, bend=0.3, limit=math.inf):
     return run
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     lowest=st.floats(1e-3, 1e3),
     octaves=st.floats(-MOST, MOST),
@@ -45,7 +45,7 @@ def test_the_lowest_point_of_a_valley_is_found_from_either_side(lowest, octaves,
     assert [t.lr for t in race] == sorted({t.lr for t in race})
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(lowest=st.floats(0.01, 100.0), cap=st.floats(0.01, 100.0))
 def test_no_rate_above_the_cap_is_tried_or_chosen(lowest, cap):
     race = climb(valley(lowest), min(cap, 1.0), cap)

@@ -150,7 +150,7 @@ def test_a_loss_of_model_and_batch():
     assert found.after[0].made
 
 
-def test_time_that_is_up_is_said():
+def test_time_that_is_up_is_said(machine):
     found = what_if(net(), "digits", ["gamma=0.1"], max_seconds=1e-3)
     assert all("max_seconds are used up" in v.reason for v in found)
     assert all(v.lambda_max > 0 and v.diverges is None for v in found)

@@ -42,9 +42,17 @@ def test_drawn_on_a_terminal():
     assert "products" in shown(two_steps, Terminal())
 
 
-def test_short_work_is_not_drawn(monkeypatch):
-    monkeypatch.setattr(module, "PATIENCE", 60.0)
-    assert shown(two_steps, Terminal()) == ""
+@pytest.mark.parametrize(("seconds", "drawn"), [(0.9, False), (1.1, True)])
+def test_short_work_is_not_drawn(seconds, drawn, monkeypatch, machine):
+    monkeypatch.setattr(module, "PATIENCE", 2.0)
+
+    def work():
+        with progress("products", 2) as tick:
+            for _ in range(2):
+                machine.spend(seconds)
+                tick()
+
+    assert ("products" in shown(work, Terminal())) == drawn
 
 
 def nested_with_an_error():

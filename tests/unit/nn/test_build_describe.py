@@ -44,7 +44,7 @@ residuals = st.builds(
 )  # fmt: skip
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(spec=mlps | cnns | residuals, seed=st.integers(0, 2**40))
 def test_describe_gives_the_spec_back(spec, seed):
     model = build(spec, seed)

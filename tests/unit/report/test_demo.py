@@ -1,7 +1,6 @@
 """What ``make demo`` runs."""
 
 import runpy
-import time
 from pathlib import Path
 
 import pytest
@@ -39,10 +38,11 @@ def test_one_network_diverges_and_its_twin_learns(tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_the_whole_demo_takes_less_than_a_minute_and_says_what_is_wrong(tmp_path, capsys):
-    began = time.process_time()
+def test_the_whole_demo_takes_less_than_a_minute_and_says_what_is_wrong(tmp_path, capsys, machine):
+    """A minute of an ordinary core."""
     text = shown(tmp_path, capsys)
-    assert time.process_time() - began < 60
+    print(f"{machine.seconds:.0f} s")
+    assert 1 < machine.seconds < 60
     assert "PROBLEM  Training diverges at the learning rate 2" in text
     assert text.count("PROBLEM") == 1
     assert "NOT COMPLETE" not in text

@@ -112,7 +112,7 @@ def test_ends_and_outside_of_the_support():
 
 
 @given(m=factors, share=shares, variance=st.floats(1e-3, 1e3))
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 def test_quantile_inverts_the_cdf(m, share, variance):
     x = rm.squared_quantile(share, m, variances=(variance,) + (1.0,) * (m - 1))
     assert x.shape == ()
@@ -121,7 +121,7 @@ def test_quantile_inverts_the_cdf(m, share, variance):
 
 
 @given(m=factors, low=shares, high=shares)
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 def test_quantiles_rise_and_singular_ones_are_their_roots(m, low, high):
     low, high = sorted((low, high))
     x = rm.squared_quantile([low, high], m)
@@ -130,7 +130,7 @@ def test_quantiles_rise_and_singular_ones_are_their_roots(m, low, high):
 
 
 @given(m=factors, place=st.floats(0.01, 0.99), variances=st.data())
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 def test_variances_scale_the_law(m, place, variances):
     values = variances.draw(st.lists(st.floats(0.1, 10.0), min_size=m, max_size=m))
     scale, x = math.prod(values), place * rm.squared_edge(m)
@@ -141,7 +141,7 @@ def test_variances_scale_the_law(m, place, variances):
 
 
 @given(m=factors, place=st.floats(0.001, 0.999))
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 def test_the_density_is_the_slope_of_the_cdf(m, place):
     x = place * rm.squared_edge(m)
     step = 1e-4 * min(x, rm.squared_edge(m) - x)

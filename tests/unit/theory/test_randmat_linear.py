@@ -21,7 +21,7 @@ def network(seed: int, widths=(4, 4, 3, 5), samples: int = 12):
 
 
 @given(seed=seeds, layer=st.integers(1, 3))
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_values_and_gradients_are_those_of_the_network(seed, layer):
     weights, x, y = network(seed)
     made = rm.linear_reduction(weights, x, targets=y, layer=layer)
@@ -34,7 +34,7 @@ def test_values_and_gradients_are_those_of_the_network(seed, layer):
 
 
 @given(seed=seeds, layer=st.integers(1, 3))
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_the_optimum_is_reached_and_flat(seed, layer):
     weights, x, y = network(seed)
     made = rm.linear_reduction(weights, x, targets=y, layer=layer)

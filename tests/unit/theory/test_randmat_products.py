@@ -24,7 +24,7 @@ def chain(depth: int, size: int, seed: int) -> list[np.ndarray]:
 
 
 @given(seed=seeds, depth=st.integers(1, 12))
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_two_by_two_products_have_the_determinant(seed, depth):
     """s_max s_min = |det|, the product of the factors' own."""
     factors = chain(depth, 2, seed)
@@ -36,7 +36,7 @@ def test_two_by_two_products_have_the_determinant(seed, depth):
 
 
 @given(seed=seeds, scale=st.floats(1e-150, 1e150))
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 def test_scales_move_singular_values_and_not_the_condition(seed, scale):
     factors = chain(4, 6, seed)
     plain = rm.product_conditioning(factors)
@@ -47,7 +47,7 @@ def test_scales_move_singular_values_and_not_the_condition(seed, scale):
 
 
 @given(seed=seeds)
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 def test_the_transposed_product_has_the_same_singular_values(seed):
     factors = chain(15, 5, seed)
     forth = rm.product_conditioning(factors)
@@ -57,7 +57,7 @@ def test_the_transposed_product_has_the_same_singular_values(seed):
 
 
 @given(seed=seeds)
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 def test_orthogonal_factors_change_nothing(seed):
     first, *others = chain(30, 8, seed)
     turned = rm.product_conditioning([first, *(np.linalg.qr(f)[0] for f in others)])

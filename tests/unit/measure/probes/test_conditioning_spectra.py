@@ -197,7 +197,7 @@ def test_records_survive_json():
 
 
 @given(st.integers(1, 3), st.data())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_sums_over_patches_without_laying_them_out(space, data):
     def several(low, high):
         return tuple(data.draw(st.integers(low, high)) for _ in range(space))

@@ -16,7 +16,7 @@ def streamed(batches, bins=8):
     return made.result()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.tuples(st.floats(-3, 3), st.floats(-2, 2)), min_size=1, max_size=6),
     st.integers(0, 10**6),

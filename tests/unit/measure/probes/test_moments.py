@@ -18,7 +18,7 @@ def rows(n, d, seed, shift=0.0, dtype=torch.float64):
     return torch.randn(n, d, generator=generator, dtype=dtype) + shift
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=5), st.integers(0, 10**6))
 def test_cut_rows_give_the_moments_of_all_rows(sizes, seed):
     x = rows(sum(sizes), 3, seed, shift=2.0)
@@ -55,7 +55,7 @@ def test_rows_of_images_are_positions():
     torch.testing.assert_close(moments.mean, x.mean((0, 1)))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(1, 6), st.integers(1, 7), st.integers(-30, 30), st.integers(0, 10**6))
 def test_maps_are_rows_at_any_scale(samples, positions, power, seed):
     """Maps (samples, channels, positions) in float32, in two parts, from 1e-30 to 1e30."""
