@@ -2,12 +2,17 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-STAMP  := $(VENV)/.installed
+PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+# One stamp per extra of pyproject.toml: what is installed is not installed again.
+DEV     := $(VENV)/.installed-dev
+MODELS  := $(VENV)/.installed-dev-models
+CLUSTER := $(VENV)/.installed-cluster
+BROWSER := $(VENV)/.installed-browser
 # One thread per process: oversubscribed OpenMP is several times slower on few cores.
 export OMP_NUM_THREADS ?= 1
 JOBS   ?= 2
 PYTEST := $(BIN)/python -m pytest -n $(JOBS)
-NOT_CI := real_data or browser or gpu or bench
+NOT_CI := real_data or browser or gpu or bench or integrations
 
 .PHONY: help demo test test-slow test-real-data test-browser lint format types layers bench clean
 
@@ -20,45 +25,60 @@ help:
 	@echo "bench      the benchmarks; writes benchmarks/results"
 	@echo "lint, format, types, layers    one check each"
 
-$(STAMP): pyproject.toml constraints.txt
+# A green run means that every test ran: none was skipped because something is not installed.
+test test-slow test-real-data test-browser: export NORMSCOPE_NO_SKIPS := 1
+
+$(DEV): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(PIP) -e '.[dev]'
 	touch $@
 
-demo: $(STAMP)
-	$(BIN)/python examples/demo.py
+# One after the other, also under make -j: two pips would get in each other's way.
+$(MODELS): $(DEV)
+	$(PIP) -e '.[dev-models]'
+	touch $@
 
-test: $(STAMP) lint types layers
-	$(PYTEST) -m "not slow and not distributed and not ($(NOT_CI))"
-
-test-slow: $(STAMP)
-	$(PYTEST) -m "(slow or distributed) and not ($(NOT_CI))"
-
-test-real-data: $(STAMP)
-	$(BIN)/python -m pytest -m real_data
+$(CLUSTER): $(MODELS)
+	$(PIP) -e '.[cluster]'
+	touch $@
 
 # The browser is that of the system: playwright brings the driver, and downloads nothing.
+$(BROWSER): $(DEV)
+	$(PIP) playwright
+	touch $@
+
+demo: $(DEV)
+	$(BIN)/python examples/demo.py
+
+test: $(MODELS) lint types layers
+	$(PYTEST) -m "not slow and not distributed and not ($(NOT_CI))"
+
+test-slow: $(CLUSTER)
+	$(PYTEST) -m "(slow or distributed) and not ($(NOT_CI))"
+
+test-real-data: $(DEV)
+	$(BIN)/python -m pytest -m real_data
+
 CHROMIUM ?= $(shell command -v chromium || command -v chromium-browser || command -v google-chrome)
-test-browser: $(STAMP)
+test-browser: $(BROWSER)
 	@test -x "$(CHROMIUM)" || { echo "No Chromium found. Install one (Debian: apt install chromium), or give CHROMIUM=PATH."; exit 2; }
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt playwright
 	NORMSCOPE_CHROMIUM="$(CHROMIUM)" $(BIN)/python -m pytest tests/browser -m browser
 
-lint: $(STAMP)
+lint: $(DEV)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-format: $(STAMP)
+format: $(DEV)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-types: $(STAMP)
+types: $(DEV)
 	$(BIN)/mypy
 
-layers: $(STAMP)
+layers: $(DEV)
 	$(BIN)/lint-imports
 
-bench: $(STAMP)
+bench: $(DEV)
 	$(BIN)/python -m benchmarks
 
 clean:
