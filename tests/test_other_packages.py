@@ -36,6 +36,8 @@ def test_an_image_network_of_monai_runs():
 @pytest.mark.distributed
 def test_a_cluster_of_one_runs(monkeypatch):
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")  # tells nobody
+    for name in ("gcs_server_port_wait_time_s", "worker_register_timeout_seconds"):
+        monkeypatch.setenv(f"RAY_{name}", "600")  # a slow machine is no failure
     import ray
 
     ray.init(address="local", num_cpus=1, include_dashboard=False)

@@ -75,6 +75,7 @@ class Visit:
         self.context = browser.new_context(
             viewport={"width": width, "height": height}, color_scheme=ground, **options
         )
+        self.context.set_default_timeout(600_000)  # ms; a guard against hanging only
         self.page = self.context.new_page()
         self.said, self.asked = [], []
         self.page.on("console", lambda message: self.said.append(message.text))
