@@ -7,14 +7,16 @@ watcher gets each signal, and each gradient, at the moment it exists.
 
 from __future__ import annotations
 
+import contextlib
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from torch import Tensor, nn
+import torch
+from torch import Tensor, nn, overrides
 from torch.nn import functional
-from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
+from torch.overrides import TorchFunctionMode
 from torch.utils.hooks import RemovableHandle
 
 from normscope.measure.probes._operations import (
@@ -31,6 +33,8 @@ from normscope.nn.zoo import on_shortcut
 from normscope.subject.interrupts import held, interruptible
 
 __all__ = ["Capture", "Watcher"]
+
+_overrides: Any = overrides  # without types
 
 
 class Watcher(ABC):
@@ -153,17 +157,15 @@ class Capture:
         }
 
     def _listen(self) -> None:
-        with held():
+        with _held():
             self._mode.__enter__()  # type: ignore[no-untyped-call]
             self._listening = True
 
     def _stop_listening(self) -> None:
-        with held():
-            # An interrupt may have come where torch takes a mode away for the time of a call.
-            there = any(mode is self._mode for mode in _current_modes())
-            if self._listening and there:
-                self._mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
-            self._listening = False
+        with _held():
+            if self._listening:
+                self._listening = False
+                _take_off(self._mode)
 
     # ---- functions: what is computed
 
@@ -200,10 +202,10 @@ class Capture:
         def watched(*args: Any, **kwargs: Any) -> Any:
             return self._weighted(LINEAR, "linear", original, args, kwargs, samples=samples)
 
-        with held():
+        with _held():
             functional.linear = watched
             try:
-                with interruptible():
+                with _interruptible():
                     return func(*args, **kwargs)
             finally:
                 functional.linear = original
@@ -306,8 +308,31 @@ class _Functions(TorchFunctionMode):
         return self._capture.run(func, args, kwargs or {})
 
 
-def _current_modes() -> list[TorchFunctionMode]:
-    return list(_get_current_function_mode_stack())  # type: ignore[no-untyped-call]
+def _held() -> contextlib.AbstractContextManager[None]:
+    """Hooks of a compiled model are compiled too, where no handler can be exchanged."""
+    return contextlib.nullcontext() if torch.compiler.is_compiling() else held()
+
+
+def _interruptible() -> contextlib.AbstractContextManager[None]:
+    return contextlib.nullcontext() if torch.compiler.is_compiling() else interruptible()
+
+
+def _take_off(mode: TorchFunctionMode) -> None:
+    """Take one mode off the stack, from below others that came later.
+
+    It may be missing: an interrupt can come where torch takes a mode away for the time of a call.
+    """
+    if torch.compiler.is_compiling():
+        mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+        return
+    there = _overrides._get_current_function_mode_stack()
+    if not any(other is mode for other in there):
+        return
+    above = []
+    while (top := _overrides._pop_mode()) is not mode:
+        above.append(top)
+    for other in reversed(above):
+        _overrides._push_mode(other)
 
 
 def _without_weight(name: str) -> str:
