@@ -8,6 +8,7 @@ normscope and of the context managers it uses; also at the first line of an ``__
 from __future__ import annotations
 
 import contextlib
+import inspect
 import os
 import random
 import signal
@@ -254,6 +255,19 @@ def test_two_thousand_interrupts_by_a_timer():
 
 
 # ---- the shield itself
+
+
+def test_every_measurement_is_guarded():
+    """By `measurement` or `training`, which give back what is the process's."""
+    from normscope.subject import process
+
+    decorated = {process.measurement(len).__code__, process.training(len).__code__}
+    for name in ns.__all__:
+        value = getattr(ns, name)
+        if inspect.isfunction(value):
+            first = list(inspect.signature(value).parameters)[:2]
+            if first == ["model", "data"]:
+                assert value.__code__ in decorated, name
 
 
 def found_handlers():

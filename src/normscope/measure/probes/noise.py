@@ -83,6 +83,7 @@ def gradient_noise(
         draws: batches of each size, where the samples are coupled.
 
     Example:
+        >>> import torch
         >>> net = nn.Linear(1, 1, bias=False)
         >>> _ = nn.init.zeros_(net.weight)
         >>> x, y = torch.ones(4, 1), torch.tensor([[1.0], [2.0], [3.0], [4.0]])
