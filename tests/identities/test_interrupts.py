@@ -320,7 +320,7 @@ def test_the_handler_is_put_back(value):
 def test_a_handler_that_is_not_pythons_is_left_alone():
     """Set by another library before Python starts, ``getsignal`` gives None for it."""
     code = """
-import ctypes, signal
+import ctypes, signal, _signal
 from normscope.subject.interrupts import held
 libc = ctypes.CDLL(None)
 libc.signal.restype, libc.signal.argtypes = ctypes.c_void_p, [ctypes.c_int, ctypes.c_void_p]
@@ -329,8 +329,8 @@ told = []
 own = kind(told.append)
 address = ctypes.cast(own, ctypes.c_void_p).value
 libc.signal(signal.SIGINT, address)
-known = signal.getsignal  # knows only what was there when Python started
-signal.getsignal = lambda number: None if number == signal.SIGINT else known(number)
+known = _signal.getsignal  # knows only what was there when Python started
+_signal.getsignal = lambda number: None if number == signal.SIGINT else known(number)
 with held():
     signal.raise_signal(signal.SIGINT)
     assert told == [2], told
@@ -516,9 +516,9 @@ def test_a_forked_child_is_not_held():
 
 def test_cost(monkeypatch):
     """By count, as times depend on the machine: two exchanges outermost, none inside another."""
-    calls = []
+    calls, real = [], interrupts._signal.signal
     monkeypatch.setattr(
-        signal, "signal", lambda *a, real=signal.signal: calls.append(a) or real(*a)
+        interrupts._signal, "signal", lambda *given: calls.append(given) or real(*given)
     )
     with held():
         assert len(calls) == 1

@@ -17,6 +17,7 @@ it: the mark must stand last in a ``with`` statement of its own, or what follows
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import threading
@@ -29,7 +30,8 @@ from typing import Any
 __all__ = ["close_interrupted", "held", "interruptible", "safe_point"]
 
 _NAMES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGALRM", "SIGUSR1", "SIGUSR2", "SIGBREAK")
-_SIGNALS = tuple(getattr(signal, name) for name in _NAMES if hasattr(signal, name))
+_SIGNALS = tuple(int(getattr(signal, name)) for name in _NAMES if hasattr(signal, name))
+_signal: Any = importlib.import_module("_signal")  # without enums, which cost 3 us a call
 
 
 class _State:
@@ -143,11 +145,11 @@ def _exchange() -> None:
     try:
         _state.open, _state.exchanged, _state.process = False, [], os.getpid()
         for number in _SIGNALS:
-            handler = signal.getsignal(number)
+            handler = _signal.getsignal(number)
             if handler is not _note and callable(handler):
                 _state.found[number] = handler
                 _state.exchanged.append(number)
-                signal.signal(number, _note)
+                _signal.signal(number, _note)
             elif handler is _note:  # somebody kept it and put it back
                 _state.exchanged.append(number)
         _state.depth = 1
@@ -161,8 +163,8 @@ def _put_back() -> None:
     try:
         _state.depth, _state.open, _state.raised = 0, False, None
         for number in _state.exchanged:
-            if signal.getsignal(number) is _note:
-                signal.signal(number, _state.found[number])
+            if _signal.getsignal(number) is _note:
+                _signal.signal(number, _state.found[number])
     except BaseException:  # raised by a handler that is back already: the others must follow
         _put_back()
         raise

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch.utils import _pytree as pytree
 
 from normscope.seeds import child_seed
@@ -42,12 +41,12 @@ def reseed(seed: int, device: torch.device) -> None:
 def kept_random(device: torch.device) -> Iterator[None]:
     """A held span: the generators are afterwards where they were before."""
     with held():
-        before = random_state(device)
+        before = _read(device)
         try:
             yield
         finally:
             close_interrupted()
-            set_random_state(before, device)
+            _write(before, device)
 
 
 @contextlib.contextmanager
@@ -60,28 +59,20 @@ def isolated_random(seed: int, device: torch.device) -> Iterator[None]:
 
 def random_state(device: torch.device) -> dict[str, Any]:
     """All states as tensors and plain numbers, so that they can be stored safely."""
-    legacy: Any = np.random.get_state(legacy=False)  # noqa: NPY002
-    version, internal, spare = random.getstate()
-    state: dict[str, Any] = {
-        "torch": torch.default_generator.get_state(),
-        "numpy": {**legacy, "state": {**legacy["state"], "key": _stored(legacy["state"]["key"])}},
-        "python": [version, list(internal), spare],
-    }
-    if device.type != "cpu":
-        state["device"] = getattr(torch, device.type).get_rng_state(device)
+    state = _read(device)
+    legacy, (version, internal, spare) = state["numpy"], state["python"]
+    key = torch.from_numpy(legacy["state"]["key"].astype(np.int64))
+    state["numpy"] = {**legacy, "state": {**legacy["state"], "key": key}}
+    state["python"] = [version, list(internal), spare]
     return state
 
 
 def set_random_state(state: dict[str, Any], device: torch.device) -> None:
     """Put back what ``random_state`` read."""
-    torch.default_generator.set_state(state["torch"])
-    legacy = state["numpy"]
+    legacy, (version, internal, spare) = state["numpy"], state["python"]
     key = legacy["state"]["key"].numpy().astype(np.uint32)
-    np.random.set_state({**legacy, "state": {**legacy["state"], "key": key}})  # noqa: NPY002
-    version, internal, spare = state["python"]
-    random.setstate((version, tuple(internal), spare))
-    if device.type != "cpu" and "device" in state:
-        getattr(torch, device.type).set_rng_state(state["device"], device)
+    numpy_state = {**legacy, "state": {**legacy["state"], "key": key}}
+    _write({**state, "numpy": numpy_state, "python": (version, tuple(internal), spare)}, device)
 
 
 def drawn_since(state: dict[str, Any], device: torch.device) -> bool:
@@ -92,5 +83,21 @@ def drawn_since(state: dict[str, Any], device: torch.device) -> bool:
     )
 
 
-def _stored(key: NDArray[np.uint32]) -> torch.Tensor:
-    return torch.from_numpy(key.astype(np.int64))
+def _read(device: torch.device) -> dict[str, Any]:
+    """The states as each library gives its own."""
+    state: dict[str, Any] = {
+        "torch": torch.default_generator.get_state(),
+        "numpy": np.random.get_state(legacy=False),  # noqa: NPY002
+        "python": random.getstate(),
+    }
+    if device.type != "cpu":
+        state["device"] = getattr(torch, device.type).get_rng_state(device)
+    return state
+
+
+def _write(state: dict[str, Any], device: torch.device) -> None:
+    torch.default_generator.set_state(state["torch"])
+    np.random.set_state(state["numpy"])  # noqa: NPY002
+    random.setstate(state["python"])
+    if device.type != "cpu" and "device" in state:
+        getattr(torch, device.type).set_rng_state(state["device"], device)
