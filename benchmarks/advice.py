@@ -70,10 +70,10 @@ def fails_far_above(entry: Entry, model: nn.Module, loss: str, bound: StabilityB
     if bound.high == math.inf:
         return []
     subject = as_subject(
-        model, entry.data, loss, optimizer=entry.optimizer, momentum=entry.momentum
-    )
-    trainings = Trainings(subject, entry.data, 50, entry.batch_size, (0,), 0.2)
-    bench = trainings.bench(model, steps=50, tick=lambda: None)
+        model, entry.data, loss, optimizer=entry.optimizer, momentum=entry.momentum,
+        batch_size=entry.batch_size,
+    )  # fmt: skip
+    bench = Trainings(subject, 50, (0,), 0.2).bench(steps=50, tick=lambda: None)
     for seed in SEEDS:
         bench.run(FAR * bound.high, seed)
     if bound.criterion == "diverges":

@@ -13,16 +13,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from normscope.errors import InputError
 
-__all__ = [
-    "checked_count",
-    "checked_momentum",
-    "checked_number",
-    "checked_numbers",
-    "checked_positive",
-    "checked_seconds",
-    "checked_target",
-]
-
 Array = NDArray[np.float64]
 
 

@@ -13,6 +13,13 @@ class NormscopeError(Exception):
     """Base of all errors below, so that one ``except`` catches them."""
 
 
+def out_of_memory(error: BaseException) -> bool:
+    """Whether memory ran out, in the words of Python, numpy or torch."""
+    words = str(error).lower()
+    signs = ("out of memory", "can't allocate", "unable to allocate", "not enough memory")
+    return isinstance(error, MemoryError) or any(sign in words for sign in signs)
+
+
 class InputError(NormscopeError, ValueError):
     """An argument cannot be used: it names the argument, the value and what would do."""
 

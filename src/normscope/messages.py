@@ -6,8 +6,6 @@ import sysconfig
 from pathlib import Path
 from typing import Any
 
-__all__ = ["failure", "kind_of", "with_article"]
-
 OWN = str(Path(__file__).parent)
 INSTALLED = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
 WORKER = "Original Traceback"  # how torch passes on what a worker process raised

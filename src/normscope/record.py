@@ -12,8 +12,6 @@ import numpy as np
 from normscope.errors import InputError
 from normscope.messages import with_article
 
-__all__ = ["Record"]
-
 R = TypeVar("R", bound="Record")
 
 

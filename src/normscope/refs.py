@@ -6,25 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-__all__ = [
-    "BJORCK2018",
-    "CHO2009",
-    "HUANG2020",
-    "KARAKIDA2018",
-    "KARAKIDA2019",
-    "LUO2019",
-    "NORMSCOPE",
-    "POOLE2016",
-    "SCHOENHOLZ2017",
-    "WEI2019",
-    "WILLIAMS1997",
-    "YANG2019",
-    "Equation",
-    "Reference",
-    "equation",
-    "equations_of",
-]
-
 F = TypeVar("F", bound=Callable[..., object])
 
 

@@ -8,8 +8,6 @@ from typing import Generic, TypeVar
 
 from normscope.errors import InputError
 
-__all__ = ["Registry", "near_match"]
-
 T = TypeVar("T")
 
 

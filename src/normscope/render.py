@@ -11,8 +11,6 @@ from typing import Any
 
 from normscope.errors import NormscopeError
 
-__all__ = ["chart_of", "report_package"]
-
 
 def report_package() -> Any:
     """``normscope.report``; an error that names the extra if a package under it is missing."""

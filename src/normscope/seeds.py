@@ -10,8 +10,6 @@ from normscope.errors import InputError
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["checked_seed", "child_seed", "numpy_generator"]
-
 
 def checked_seed(seed: int) -> int:
     """``seed`` itself if it is a non-negative integer below 2**63, otherwise an error."""

@@ -24,7 +24,9 @@ PROBES: dict[str, Callable[[nn.Module, Any], Any]] = {
     "gradient_noise": lambda m, d: ns.gradient_noise(m, d, LOSS),
     "gradients": lambda m, d: ns.gradients(m, d, LOSS),
     "landscape": lambda m, d: ns.landscape(m, d, LOSS),
-    "loss_fn": lambda m, d: ns.gradients(m, d, lambda model, b: model(b[0]).square().mean()),
+    "loss_fn": lambda m, d: ns.gradients(
+        m, d, loss_fn=lambda model, b: model(b[0]).square().mean()
+    ),
     "order_parameters": ns.order_parameters,
     "risk": lambda m, d: ns.Risk.from_batches(m, d, loss=LOSS, statistics="batch").value(),
 }

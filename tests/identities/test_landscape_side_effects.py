@@ -7,7 +7,7 @@ from fingerprints import fingerprint, prepared
 from normscope.errors import NormscopeError
 from normscope.measure.probes.landscape import landscape
 from normscope.measure.probes.noise import gradient_noise
-from normscope.subject.grammar import as_loss
+from normscope.subject.objective import as_loss
 from normscope.train.diverging import diverging_update
 
 

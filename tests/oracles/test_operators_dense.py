@@ -279,10 +279,11 @@ UNCOUPLED = [
 @pytest.mark.parametrize("case", UNCOUPLED, ids=str)
 def test_chunked_is_unchunked(case):
     whole = operators(risk_of(case), case)
-    from normscope.measure import splitting
 
-    needed = splitting.forward_bytes(risk_of(case).function(), risk_of(case).batches[0])
-    small = risk_of(case, memory=max(1, int(0.8 * splitting.PASSING * needed)))
+    from normscope.subject import memory
+
+    needed = memory.forward_bytes(risk_of(case).function(), risk_of(case).batches[0])
+    small = risk_of(case, memory=max(1, int(0.8 * memory.PASSING * needed)))
     assert len(small.pieces(small.function())) > 1
     for name, operator in operators(small, case).items():
         V = torch.randn(operator.shape[1], 2)

@@ -12,8 +12,6 @@ from normscope.registry import Registry
 if TYPE_CHECKING:
     from normscope.spec import NetworkSpec
 
-__all__ = ["ARCHITECTURES", "FORMS", "OWN_OPTIONS", "network"]
-
 Maker = Callable[[str, dict[str, Any]], "NetworkSpec"]
 ARCHITECTURES: Registry[Maker] = Registry("architecture")
 FORMS = {

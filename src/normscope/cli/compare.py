@@ -14,8 +14,6 @@ from normscope.errors import InputError
 if TYPE_CHECKING:
     from normscope.results.examination_difference import ExaminationDifference
 
-__all__ = ["OPTIONS", "parser", "run"]
-
 OPTIONS = (
     Option("first", opt.text, "a saved examination (.json), or a folder that holds one", "A",
            group="examinations", positional=True),
@@ -50,10 +48,7 @@ def run(given: dict[str, Any]) -> None:
         report_package().check_path(given["output"], (".html",))
     names = (given["first"], given["second"])
     found = compare_examinations(*(read_examination(name) for name in names), names=names)
-    if given.get("json"):
-        output.print_json(found.to_dict())
-    else:
-        _print(found)
+    output.print_result(found, given, _print)
     if "output" in given:
         output.note(f"Wrote {found.save(given['output'])}")
 

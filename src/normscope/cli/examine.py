@@ -15,8 +15,6 @@ from normscope.registry import near_match
 if TYPE_CHECKING:
     from normscope.results import Examination
 
-__all__ = ["CHECK_FAILED", "OPTIONS", "PARTIAL", "parser", "run"]
-
 CHECK_FAILED, PARTIAL = 1, 3  # exit codes
 GRAVE = ("note", "warning", "problem")
 
@@ -70,10 +68,7 @@ def run(given: dict[str, Any]) -> int | None:
     files = _checked_files(given)
     with users_code(settings["seed"]):
         found = _planned(settings) if settings["dry_run"] else _examined(settings)
-    if given.get("json"):
-        output.print_json(found.to_dict())
-    else:
-        output.print_summary(found)
+    output.print_result(found, given)
     if settings["dry_run"]:
         return None
     for file in files:
@@ -84,37 +79,20 @@ def run(given: dict[str, Any]) -> int | None:
 def _planned(settings: dict[str, Any]) -> Any:
     from normscope.diagnose import plan_examination
 
-    subject = _subject(settings)
+    subject = subject_of(settings)
     del subject["optimizer"]
-    return plan_examination(
-        **subject, preset=settings["preset"], device=settings["device"], seed=settings["seed"]
-    )
+    return plan_examination(**subject, **_chosen(settings, "preset", "device", "seed"))
 
 
 def _examined(settings: dict[str, Any]) -> Any:
     from normscope.diagnose import examine
 
-    return examine(
-        **_subject(settings),
-        lr=settings["lr"],
-        momentum=settings["momentum"],
-        preset=settings["preset"],
-        max_seconds=settings["max_seconds"],
-        device=settings["device"],
-        seed=settings["seed"],
-    )
+    names = ("lr", "momentum", "preset", "max_seconds", "device", "seed")
+    return examine(**subject_of(settings), **_chosen(settings, *names))
 
 
-def _subject(settings: dict[str, Any]) -> dict[str, Any]:
-    """As the API takes it, which has batches in place of a batch size."""
-    subject = subject_of(settings)
-    size, data = settings["batch_size"], subject["data"]
-    if size is not None:
-        if not hasattr(data, "batches"):
-            raise InputError("--batch-size is for data sets by name; your own loader has batches.")
-        one_hot = settings["loss"] == "mse"
-        subject["data"] = data.batches(size, seed=settings["seed"], one_hot=one_hot)
-    return subject
+def _chosen(settings: dict[str, Any], *names: str) -> dict[str, Any]:
+    return {name: settings[name] for name in names}
 
 
 def _code(found: Examination, fail_on: str | None) -> int | None:

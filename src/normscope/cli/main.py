@@ -12,45 +12,22 @@ from normscope.cli.parser import Parser, UsageError
 from normscope.errors import NormscopeError
 from normscope.registry import Registry
 
-__all__ = ["COMMANDS", "main"]
-
 OK, USAGE, INTERRUPTED, PIPE_CLOSED = 0, 2, 130, 141
 
 # name -> (module with parser() and run(arguments), one line for the overview); run may return an
 # exit code: 1 for a check that failed, 3 for a result that is not complete
 COMMANDS: Registry[tuple[str, str]] = Registry("command")
-COMMANDS.add(
-    "examine",
-    ("normscope.cli.examine", "what is wrong with a network, and what to do about it"),
-)
-COMMANDS.add(
-    "max-lr",
-    ("normscope.cli.max_lr", "the largest learning rate a network bears, by trainings"),
-)
-COMMANDS.add(
-    "what-if",
-    ("normscope.cli.what_if", "what named changes would do to a network, before and after"),
-)
-COMMANDS.add(
-    "predict",
-    ("normscope.cli.predict", "sharpness and critical learning rate of a network, by theory"),
-)
-COMMANDS.add(
-    "phase-diagram",
-    ("normscope.cli.phase_diagram", "order and chaos over a grid of variances"),
-)
-COMMANDS.add(
-    "regularization",
-    ("normscope.cli.regularization", "how strongly batch norm regularizes, by batch size"),
-)
-COMMANDS.add(
-    "report",
-    ("normscope.cli.report", "the page of a saved examination, with no model at hand"),
-)
-COMMANDS.add(
-    "compare",
-    ("normscope.cli.compare", "two saved examinations, number by number and finding by finding"),
-)
+for _name, _line in {
+    "examine": "what is wrong with a network, and what to do about it",
+    "max-lr": "the largest learning rate a network bears, by trainings",
+    "what-if": "what named changes would do to a network, before and after",
+    "predict": "sharpness and critical learning rate of a network, by theory",
+    "phase-diagram": "order and chaos over a grid of variances",
+    "regularization": "how strongly batch norm regularizes, by batch size",
+    "report": "the page of a saved examination, with no model at hand",
+    "compare": "two saved examinations, number by number and finding by finding",
+}.items():
+    COMMANDS.add(_name, (f"normscope.cli.{_name.replace('-', '_')}", _line))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

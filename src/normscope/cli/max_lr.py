@@ -14,8 +14,6 @@ from normscope.cli.subjects import NETWORK, RUNNING, TRAINED, check_given, subje
 from normscope.errors import InputError
 from normscope.registry import Registry
 
-__all__ = ["MODES", "OPTIONS", "parser", "run"]
-
 SEARCH = "search"
 Settings = dict[str, Any]
 # what a mode finds, and whether it came to its end
@@ -112,7 +110,7 @@ def _suggested(settings: Settings) -> tuple[Any, bool]:
 
     found = suggest_lr(
         **subject_of(settings),
-        **_given(settings, "momentum", "steps", "batch_size", "tol", "max_seconds", "device"),
+        **_given(settings, "momentum", "steps", "tol", "max_seconds", "device"),
         seed=settings["seed"],
     )
     return found, not found.ended
@@ -125,13 +123,7 @@ MODES.add("suggest", _suggested)
 
 def _trained(settings: Settings) -> Settings:
     """Model, data, loss and optimizer, as trainings take them."""
-    from normscope.subject.task import as_task
-
-    subject = subject_of(settings)
-    loss_fn = as_task(subject["loss"]).run
-    if loss_fn is not None:
-        subject |= {"loss": None, "loss_fn": loss_fn}
-    return subject | _given(settings, "momentum", "steps", "batch_size", "device")
+    return subject_of(settings) | _given(settings, "momentum", "steps", "device")
 
 
 def _given(settings: Settings, *names: str) -> Settings:

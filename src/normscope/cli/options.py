@@ -14,20 +14,6 @@ from normscope.cli.parser import Parser
 from normscope.errors import InputError
 from normscope.registry import near_match
 
-__all__ = [
-    "JSON",
-    "Option",
-    "command_parser",
-    "defaults",
-    "names",
-    "number",
-    "numbers",
-    "samples",
-    "switch",
-    "text",
-    "whole",
-]
-
 
 @dataclass(frozen=True)
 class Option:
@@ -106,8 +92,6 @@ def command_parser(
 
 def _of_another(name: str) -> bool:
     """Whether some command has an option of that name: the top level of a file is for all."""
-    import importlib
-
     from normscope.cli.main import COMMANDS
 
     modules = (importlib.import_module(COMMANDS[command][0]) for command in COMMANDS)
@@ -215,11 +199,16 @@ def numbers(value: Any) -> tuple[float, ...]:
     """``0.1,0.5,1``, or ``start:stop:count`` evenly spaced with both ends, or a TOML array."""
     if isinstance(value, str) and ":" in value:
         return _spaced(value)
-    items = value.split(",") if isinstance(value, str) else value
-    items = items if isinstance(items, list) else [items]
-    if not items:
+    found = items(value)
+    if not found:
         raise InputError("Expected at least one number. Got an empty list.")
-    return tuple(number(item) for item in items)
+    return tuple(number(item) for item in found)
+
+
+def items(value: Any) -> list[Any]:
+    """What stands between commas, or in a list; a single value is a list of one."""
+    found = value.split(",") if isinstance(value, str) else value
+    return found if isinstance(found, list) else [found]
 
 
 def _spaced(value: str) -> tuple[float, ...]:

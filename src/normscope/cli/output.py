@@ -12,19 +12,6 @@ from typing import Any
 
 from normscope.errors import InputError
 
-__all__ = [
-    "chart_saver",
-    "check_data_file",
-    "delivery",
-    "note",
-    "number",
-    "print_json",
-    "print_summary",
-    "print_table",
-    "print_text",
-    "working",
-]
-
 PIPED_WIDTH = 80  # text is wrapped here when nobody's terminal says otherwise
 WIDEST = 400  # a piped table is never cut
 
@@ -115,6 +102,16 @@ def number(value: float | int | str | None, *, digits: int = 5) -> str:
     return mantissa + mark + (str(int(exponent)) if mark else "")
 
 
+def print_result(
+    result: Any, given: dict[str, Any], show: Callable[[Any], None] = print_summary
+) -> None:
+    """``result`` as JSON if --json was given, else by ``show``."""
+    if given.get("json"):
+        print_json(result.to_dict())
+    else:
+        show(result)
+
+
 def chart_saver(path: str) -> Callable[[Any], None]:
     """What writes a chart to ``path``; a bad ending or a missing package is found right now."""
     from normscope.render import report_package
@@ -128,22 +125,21 @@ def chart_saver(path: str) -> Callable[[Any], None]:
     return save
 
 
-def delivery(given: dict[str, Any]) -> Callable[[Any], None]:
+def delivery(
+    given: dict[str, Any], show: Callable[[Any], None] = print_summary, *, json_only: bool = True
+) -> Callable[..., None]:
     """What prints a result and writes the files asked for; a bad file is found right now."""
     save = chart_saver(given["chart"]) if "chart" in given else None
-    if "output" in given:
+    if "output" in given and json_only:
         check_data_file(given["output"])
 
-    def deliver(result: Any) -> None:
-        if given.get("json"):
-            print_json(result.to_dict())
-        else:
-            print_summary(result)
+    def deliver(result: Any, **chart_options: Any) -> None:
+        print_result(result, given, show)
         if "output" in given:
             Path(given["output"]).write_text(result.to_json(indent=1), encoding="utf-8")
             note(f"Wrote {given['output']}")
         if save is not None:
-            save(result.chart())
+            save(result.chart(**chart_options))
 
     return deliver
 

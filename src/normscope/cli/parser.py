@@ -7,8 +7,6 @@ import difflib
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-__all__ = ["Parser", "UsageError"]
-
 
 class UsageError(Exception):
     """The words typed are not a command; the message is all the user sees."""

@@ -13,8 +13,6 @@ from normscope.errors import InputError
 if TYPE_CHECKING:
     from normscope.results import PhaseDiagram
 
-__all__ = ["OPTIONS", "parser", "run"]
-
 OPTIONS = (
     Option("activation", opt.text, "relu, tanh, erf, gelu, ...", "ACTIVATION", group="network",
            positional=True),
@@ -51,16 +49,11 @@ def run(given: dict[str, Any]) -> None:
     if "activation" not in given:
         raise InputError("Which activation? Give one, such as tanh, or a --config file.")
     settings = opt.defaults(OPTIONS) | given
-    save = output.chart_saver(given["chart"]) if "chart" in given else None
+    deliver = output.delivery(given, _print)
     weight, bias = settings["weight_variances"], settings["bias_variances"]
     with output.working(f"Solving {len(weight) * len(bias)} fixed points"):
         diagram = phase_diagram(given["activation"], weight, bias)
-    if given.get("json"):
-        output.print_json(diagram.to_dict())
-    else:
-        _print(diagram)
-    if save is not None:
-        save(diagram.chart(quantity=settings["quantity"]))
+    deliver(diagram, quantity=settings["quantity"])
 
 
 def _print(diagram: PhaseDiagram) -> None:

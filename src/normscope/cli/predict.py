@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from normscope.results import Prediction, PredictionSet
     from normscope.spec import NetworkSpec
 
-__all__ = ["OPTIONS", "parser", "run"]
-
 NETWORK, CONV, THEORY = "network", "one architecture only", "theory"
 OPTIONS = (
     Option("architecture", opt.text, "mlp:784-1000-10, cnn:3x32x32:30-60-90 or resmlp:500x4-10",

@@ -3,41 +3,30 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from normscope.cli import options as opt
-from normscope.cli import output, targets
+from normscope.cli import output
 from normscope.cli.options import Option, command_parser
 from normscope.cli.parser import Parser
-from normscope.cli.subjects import check_given, users_code
+from normscope.cli.subjects import GROUP, MODEL_AND_DATA, WEIGHTS, check_given, loaded, users_code
 from normscope.errors import InputError
 
 if TYPE_CHECKING:
     from normscope.results import BatchNormRegularization
 
-__all__ = ["OPTIONS", "parser", "run"]
-
-NETWORK, MEASURE, TRAIN = "network and data", "measurement", "train first"
+MEASURE, TRAIN = "measurement", "train first"
 
 
 def _sizes(value: Any) -> tuple[int, ...]:
     """Whole numbers with commas, or a TOML array of them."""
-    items = value.split(",") if isinstance(value, str) else value
-    items = items if isinstance(items, list) else [items]
-    return tuple(opt.whole(item) for item in items)
+    return tuple(opt.whole(item) for item in opt.items(value))
 
 
 OPTIONS = (
-    Option("model", opt.text, "resnet20, mlp:64-32-10,norm=batch, or your own: module:factory, "
-           "file.py:factory", "MODEL", group=NETWORK, positional=True),
-    Option("data", opt.text, "digits, mnist, fashion-mnist, cifar10, or your own: module:loader",
-           "DATA", group=NETWORK),
-    Option("data_dir", opt.text, "folder of the data sets (default: NORMSCOPE_DATA)", "DIR",
-           group=NETWORK),
-    Option("weights", opt.text, "state dict to load into the network (torch.save)", "FILE",
-           group=NETWORK),
-    Option("loss", opt.text, "cross_entropy or mse", "NAME", "cross_entropy", NETWORK),
+    *MODEL_AND_DATA,
+    WEIGHTS,
+    Option("loss", opt.text, "cross_entropy or mse", "NAME", "cross_entropy", GROUP),
     Option("batch_sizes", _sizes, "numbers with commas", "SIZES", "16,64,256,1024", MEASURE),
     Option("layers", opt.names, "names of batch-norm layers (default: all)", "NAMES",
            group=MEASURE),
@@ -79,78 +68,54 @@ def run(given: dict[str, Any]) -> None:
     """Measure, print, draw."""
     check_given(given)
     settings = opt.defaults(OPTIONS) | given
-    save = output.chart_saver(given["chart"]) if "chart" in given else None
+    deliver = output.delivery(given, _print, json_only=False)
     with users_code(settings["seed"]):
         result = _measured(settings, own_sizes="batch_sizes" in given)
-    if given.get("json"):
-        output.print_json(result.to_dict())
-    else:
-        _print(result)
-    if "output" in given:
-        Path(given["output"]).write_text(result.to_json(indent=1), encoding="utf-8")
-        output.note(f"Wrote {given['output']}")
-    if save is not None:
-        save(result.chart())
+    deliver(result)
 
 
 def _measured(settings: dict[str, Any], *, own_sizes: bool) -> BatchNormRegularization:
     from normscope.measure import bn_regularization
 
-    data = targets.data_target(settings["data"], data_dir=settings["data_dir"])
-    settings = settings | {"batch_sizes": _fitting(settings, data, own_sizes=own_sizes)}
-    model = _network(settings, data)
+    model, data = loaded(settings)
+    sizes = _fitting(settings, model, data, own_sizes=own_sizes)
+    if settings["steps"] is not None:
+        _train(settings, model, data)
     with output.working("Measuring batch norm's regularization"):
-        return bn_regularization(
-            model,
-            data,
-            settings["loss"],
-            batch_size=settings["batch_sizes"],
-            layers=settings["layers"],
-            num_batches=settings["num_batches"],
-            max_samples=settings["max_samples"],
-            sampling=settings["sampling"],
-            curvature=settings["curvature"],
-            seed=settings["seed"],
-        )
+        names = ("layers", "num_batches", "max_samples", "sampling", "curvature", "seed")
+        chosen = {name: settings[name] for name in names}
+        return bn_regularization(model, data, settings["loss"], batch_size=sizes, **chosen)
 
 
-def _fitting(settings: dict[str, Any], data: Any, *, own_sizes: bool) -> tuple[int, ...]:
+def _fitting(
+    settings: dict[str, Any], model: Any, data: Any, *, own_sizes: bool
+) -> tuple[int, ...]:
     """Batch sizes that the data are enough for: known before a training, not after it."""
-    import torch
-
-    from normscope.measure.regularization._pool import pool_of
+    from normscope.measure.regularization.pool import pool_of
     from normscope.measure.regularization.strength import checked_batch_sizes
+    from normscope.subject.problem import as_problem
 
-    limit, sizes = settings["max_samples"], settings["batch_sizes"]
-    pool = pool_of(data, max_samples=limit, one_hot=False, dtype=torch.float32, seed=0)
+    problem = as_problem(model, data, settings["loss"], seed=settings["seed"])
+    pool = pool_of(problem, max_samples=settings["max_samples"])
+    sizes = settings["batch_sizes"]
     fitting = tuple(size for size in sizes if size <= pool.size)
     return checked_batch_sizes(sizes if own_sizes or not fitting else fitting, pool.size)
 
 
-def _network(settings: dict[str, Any], data: Any) -> Any:
-    model = targets.network_target(settings["model"], seed=settings["seed"])
-    if settings["weights"] is not None:
-        targets.load_weights(model, settings["weights"])
-    if settings["steps"] is not None:
-        from normscope.train import fit
+def _train(settings: dict[str, Any], model: Any, data: Any) -> None:
+    from normscope.subject.data import as_source
+    from normscope.subject.reading import Reading
+    from normscope.train import fit
 
-        own = not hasattr(data, "batches") and not isinstance(data, tuple)  # a loader's batches
-        run = fit(
-            model,
-            data,
-            settings["loss"],
-            lr=settings["lr"],
-            momentum=settings["momentum"],
-            steps=settings["steps"],
-            batch_size=None if own else settings["train_batch_size"],
-            seed=settings["seed"],
-        )
-        output.note(f"Trained {run.updates} steps: {run.outcome}, loss {run.losses[-1]:.4g}")
-        if run.outcome == "interrupted":
-            raise KeyboardInterrupt
-        if run.outcome == "diverged":
-            raise InputError(f"{run.reason} Lower --lr, or measure without --steps.")
-    return model
+    own = as_source(data, Reading()).own_batches  # a loader's batches
+    chosen = {name: settings[name] for name in ("lr", "momentum", "steps", "seed")}
+    size = None if own else settings["train_batch_size"]
+    run = fit(model, data, settings["loss"], batch_size=size, **chosen)
+    output.note(f"Trained {run.updates} steps: {run.outcome}, loss {run.losses[-1]:.4g}")
+    if run.outcome == "interrupted":
+        raise KeyboardInterrupt
+    if run.outcome == "diverged":
+        raise InputError(f"{run.reason} Lower --lr, or measure without --steps.")
 
 
 def _print(result: BatchNormRegularization) -> None:

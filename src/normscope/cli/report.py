@@ -16,8 +16,6 @@ from normscope.errors import InputError
 if TYPE_CHECKING:
     from normscope.results import Examination
 
-__all__ = ["OPTIONS", "parser", "run"]
-
 OPTIONS = (
     Option("run", opt.text, "a saved examination (.json), or a folder that holds one", "RUN",
            group="examination", positional=True),

@@ -13,21 +13,31 @@ from normscope.cli.options import Option
 from normscope.errors import InputError
 from normscope.seeds import checked_seed
 
-__all__ = ["NETWORK", "RUNNING", "TRAINED", "check_given", "subject_of", "users_code"]
-
-NETWORK = (
+GROUP = "network and data"
+MODEL_AND_DATA = (
     Option("model", opt.text, "resnet20, mlp:64-32-10,norm=batch, or your own: module:factory, "
-           "file.py:factory", "MODEL", group="network and data", positional=True),
+           "file.py:factory", "MODEL", group=GROUP, positional=True),
     Option("data", opt.text, "digits, mnist, fashion-mnist, cifar10, or your own: module:loader",
-           "DATA", group="network and data"),
+           "DATA", group=GROUP),
     Option("data_dir", opt.text, "folder of the data sets (default: NORMSCOPE_DATA)", "DIR",
-           group="network and data"),
-    Option("batch_size", opt.whole, "samples in a batch of a data set; a loader brings its own",
-           "N", group="network and data"),
-    Option("weights", opt.text, "state dict to load into the network (torch.save)", "FILE",
-           group="network and data"),
-    Option("loss", opt.text, "cross_entropy, mse, or your own: module:function, of (outputs, "
-           "targets) or of (model, batch)", "LOSS", "cross_entropy", "network and data"),
+           group=GROUP),
+)  # fmt: skip
+WEIGHTS = Option(
+    "weights", opt.text, "state dict to load into the network (torch.save)", "FILE", group=GROUP
+)
+NETWORK = (
+    *MODEL_AND_DATA,
+    Option("batch_size", opt.whole, "samples in a batch (default: 128); a loader brings its own",
+           "N", group=GROUP),
+    Option("num_batches", opt.whole, "how many of the first batches are looked at; max-lr trains "
+           "on so many", "N", group=GROUP),
+    WEIGHTS,
+    Option("loss", opt.text, "cross_entropy, mse, or your own module:function of (outputs, "
+           "targets) (default: cross_entropy)", "LOSS", group=GROUP),
+    Option("loss_fn", opt.text, "in place of --loss: your own module:function of (model, batch)",
+           "NAME", group=GROUP),
+    Option("outputs_fn", opt.text, "beside --loss: your own module:function of (model, batch) that "
+           "returns (outputs, targets)", "NAME", group=GROUP),
 )  # fmt: skip
 TRAINED = (
     Option("optimizer", opt.text, "sgd, adam, adamw, or your own: module:function of the "
@@ -54,7 +64,7 @@ def users_code(seed: int) -> Iterator[None]:
     """Where modules and factories of the user run: seeded, and what they print goes to stderr."""
     import torch
 
-    from normscope.subject.random import random_state, reseed, set_random_state
+    from normscope.subject.process import random_state, reseed, set_random_state
 
     cpu = torch.device("cpu")
     before = random_state(cpu)
@@ -66,13 +76,24 @@ def users_code(seed: int) -> Iterator[None]:
         set_random_state(before, cpu)
 
 
+def loaded(settings: dict[str, Any]) -> tuple[Any, Any]:
+    """The network, with its weights, and the data."""
+    data = targets.data_target(settings["data"], data_dir=settings["data_dir"])
+    model = targets.network_target(settings["model"], seed=settings["seed"])
+    if settings["weights"] is not None:
+        targets.load_weights(model, settings["weights"])
+    return model, data
+
+
 def subject_of(settings: dict[str, Any]) -> dict[str, Any]:
-    """Model, data, loss and optimizer, as the API takes them."""
+    """Model, data, loss, batches and optimizer, as the API takes them."""
     with output.working("Loading"):
-        data = targets.data_target(settings["data"], data_dir=settings["data_dir"])
-        model = targets.network_target(settings["model"], seed=settings["seed"])
-        if settings["weights"] is not None:
-            targets.load_weights(model, settings["weights"])
-        loss = targets.function_target(settings["loss"])
-        optimizer = targets.function_target(settings["optimizer"])
-    return {"model": model, "data": data, "loss": loss, "optimizer": optimizer}
+        model, data = loaded(settings)
+        functions = {
+            name: None if settings[name] is None else targets.function_target(settings[name])
+            for name in ("loss", "loss_fn", "outputs_fn", "optimizer")
+        }
+    if functions["loss"] is None and functions["loss_fn"] is None:
+        functions["loss"] = "cross_entropy"
+    sizes = {n: settings[n] for n in ("batch_size", "num_batches") if settings[n] is not None}
+    return {"model": model, "data": data, **functions, **sizes}

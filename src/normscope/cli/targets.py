@@ -22,8 +22,6 @@ from normscope.errors import InputError
 from normscope.messages import failure, kind_of
 from normscope.registry import near_match
 
-__all__ = ["data_target", "function_target", "imported", "load_weights", "network_target"]
-
 FAMILY = re.compile(r"(resnet|vgg|preresnet)\d+")
 
 

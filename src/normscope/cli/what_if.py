@@ -12,8 +12,6 @@ from normscope.cli.options import Option, command_parser
 from normscope.cli.parser import Parser
 from normscope.cli.subjects import NETWORK, RUNNING, TRAINED, check_given, subject_of, users_code
 
-__all__ = ["OPTIONS", "parser", "run"]
-
 Change = str | list[str]
 SEARCH = "search"
 
@@ -88,7 +86,7 @@ def _tabled(settings: dict[str, Any]) -> Any:
     for change in changes or []:
         for one in [change] if isinstance(change, str) else change:
             parse_transform(one)  # a mistyped name is found before anything is measured
-    names = ("momentum", "batch_size", "steps", "num_seeds", "tol", "max_seconds", "device", "seed")
+    names = ("momentum", "steps", "num_seeds", "tol", "max_seconds", "device", "seed")
     return what_if(
         **subject_of(settings),
         changes=changes,

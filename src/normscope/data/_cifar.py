@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 from normscope.data._pickle import unpickled
 from normscope.errors import InputError
 
-__all__ = ["binary_records", "pickled_records"]
-
 PIXELS = 3 * 32 * 32
 RECORD = 1 + PIXELS
 

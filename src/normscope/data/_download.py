@@ -12,8 +12,6 @@ from typing import Any
 
 from normscope.errors import InputError, NormscopeError
 
-__all__ = ["Archive"]
-
 
 @dataclass(frozen=True)
 class Archive:

@@ -10,8 +10,6 @@ from pathlib import Path
 
 from normscope.errors import InputError
 
-__all__ = ["cache_folder", "check_content", "data_folder", "read_bytes"]
-
 VARIABLE = "NORMSCOPE_DATA"
 
 

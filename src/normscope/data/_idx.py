@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 
 from normscope.errors import InputError
 
-__all__ = ["idx_array"]
-
 UNSIGNED_BYTE = 0x08
 
 

@@ -19,8 +19,6 @@ from numpy.typing import NDArray
 
 from normscope.errors import InputError
 
-__all__ = ["unpickled"]
-
 INTEGERS = ("u1", "i1", "i2", "i4", "i8", "u2", "u4", "u8")
 
 

@@ -11,8 +11,6 @@ from torch.nn import functional
 from normscope.errors import InputError
 from normscope.seeds import child_seed
 
-__all__ = ["FlipAndCrop"]
-
 
 @dataclass(frozen=True)
 class FlipAndCrop:

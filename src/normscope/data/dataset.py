@@ -17,8 +17,6 @@ from normscope.data.order import batch_order
 from normscope.errors import InputError
 from normscope.seeds import child_seed, numpy_generator
 
-__all__ = ["Batches", "DataSet"]
-
 Augment = Callable[[Tensor, int], Tensor]
 
 
@@ -67,8 +65,7 @@ class DataSet:
 
     def one_hot(self) -> Tensor:
         """The labels as rows with a single 1, (n, classes), for the squared loss."""
-        table = torch.nn.functional.one_hot(self.labels, self.num_classes)
-        return table.to(self.images.dtype)
+        return _one_hot(self.labels, self.num_classes, self.images.dtype)
 
     def batches(
         self,
@@ -168,12 +165,15 @@ class Batches:
             place = range(len(self))[index]
             images = self.augment(images, child_seed(self.seed, "batch", self.epoch, place))
         if self.one_hot:
-            table = torch.nn.functional.one_hot(labels, self.data.num_classes)
-            return images, table.to(images.dtype)
+            return images, _one_hot(labels, self.data.num_classes, images.dtype)
         return images, labels
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
         return (self[index] for index in range(len(self)))
+
+
+def _one_hot(labels: Tensor, num_classes: int, dtype: torch.dtype) -> Tensor:
+    return torch.nn.functional.one_hot(labels, num_classes).to(dtype)
 
 
 def _check_pairs(data: DataSet) -> None:

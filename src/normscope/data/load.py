@@ -11,8 +11,6 @@ from normscope.data.dataset import DataSet
 from normscope.data.sources import data_sets
 from normscope.data.standardize import Standardize, standardization, standardized
 
-__all__ = ["load_data"]
-
 
 def load_data(
     name: str,

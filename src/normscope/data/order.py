@@ -10,8 +10,6 @@ from normscope.checks import checked_count
 from normscope.errors import InputError
 from normscope.seeds import checked_seed, numpy_generator
 
-__all__ = ["batch_order"]
-
 
 def batch_order(
     samples: int,

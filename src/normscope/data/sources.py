@@ -19,8 +19,6 @@ from normscope.data._idx import idx_array
 from normscope.errors import InputError
 from normscope.registry import Registry, near_match
 
-__all__ = ["CifarSource", "DigitsSource", "IdxSource", "RawData", "Source", "data_sets"]
-
 
 @dataclass(frozen=True, eq=False)
 class RawData:
@@ -199,63 +197,53 @@ def _first(paths: list[Path], title: str) -> Path:
     )
 
 
-_IDX_NAMES = {
-    "train": ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
-    "test": ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
-}
+_IDX_NAMES = (
+    *("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
+    *("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"),
+)
 
 
-def _idx_files(
-    train: tuple[str, str], test: tuple[str, str]
-) -> dict[str, tuple[tuple[str, str], tuple[str, str]]]:
-    md5 = {"train": train, "test": test}
-    return {
-        split: ((images, md5[split][0]), (labels, md5[split][1]))
-        for split, (images, labels) in _IDX_NAMES.items()
-    }
+def _idx_source(
+    title: str, place: str, classes: tuple[str, ...], url: str, *md5: tuple[str, str]
+) -> IdxSource:
+    """``md5`` are those of each file's content and of its packed form, in the usual order."""
+    images, labels, test_images, test_labels = (
+        (name, content) for name, (content, _) in zip(_IDX_NAMES, md5, strict=True)
+    )
+    files = {"train": (images, labels), "test": (test_images, test_labels)}
+    packed = {f"{name}.gz": sent for name, (_, sent) in zip(_IDX_NAMES, md5, strict=True)}
+    return IdxSource(title, place, classes, files, url, packed)
 
 
 data_sets: Registry[Source] = Registry("data set")
 data_sets.add("digits", DigitsSource())
 data_sets.add(
     "mnist",
-    IdxSource(
-        title="MNIST",
-        place="MNIST/raw",
-        classes=tuple("0123456789"),
-        files=_idx_files(
-            ("6bbc9ace898e44ae57da46a324031adb", "a25bea736e30d166cdddb491f175f624"),
-            ("2646ac647ad5339dbf082846283269ea", "27ae3e4e09519cfbb04c329615203637"),
-        ),
-        url="https://ossci-datasets.s3.amazonaws.com/mnist",
-        packed={
-            "train-images-idx3-ubyte.gz": "f68b3c2dcbeaaa9fbdd348bbdeb94873",
-            "train-labels-idx1-ubyte.gz": "d53e105ee54ea40749a09fcbcd1e9432",
-            "t10k-images-idx3-ubyte.gz": "9fb629c4189551a2d022fa330f9573f3",
-            "t10k-labels-idx1-ubyte.gz": "ec29112dd5afa0611ce80d1b7f02629c",
-        },
+    _idx_source(
+        "MNIST",
+        "MNIST/raw",
+        tuple("0123456789"),
+        "https://ossci-datasets.s3.amazonaws.com/mnist",
+        ("6bbc9ace898e44ae57da46a324031adb", "f68b3c2dcbeaaa9fbdd348bbdeb94873"),
+        ("a25bea736e30d166cdddb491f175f624", "d53e105ee54ea40749a09fcbcd1e9432"),
+        ("2646ac647ad5339dbf082846283269ea", "9fb629c4189551a2d022fa330f9573f3"),
+        ("27ae3e4e09519cfbb04c329615203637", "ec29112dd5afa0611ce80d1b7f02629c"),
     ),
 )
 data_sets.add(
     "fashion-mnist",
-    IdxSource(
-        title="Fashion-MNIST",
-        place="FashionMNIST/raw",
-        classes=(
+    _idx_source(
+        "Fashion-MNIST",
+        "FashionMNIST/raw",
+        (
             *("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat"),
             *("Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),
         ),
-        files=_idx_files(
-            ("f4a8712d7a061bf5bd6d2ca38dc4d50a", "9018921c3c673c538a1fc5bad174d6f9"),
-            ("8181f5470baa50b63fa0f6fddb340f0a", "15d484375f8d13e6eb1aabb0c3f46965"),
-        ),
-        url="http://fashion-mnist.s3-website.eu-central-1.amazonaws.com",
-        packed={
-            "train-images-idx3-ubyte.gz": "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
-            "train-labels-idx1-ubyte.gz": "25c81989df183df01b3e8a0aad5dffbe",
-            "t10k-images-idx3-ubyte.gz": "bef4ecab320f06d8554ea6380940ec79",
-            "t10k-labels-idx1-ubyte.gz": "bb300cfdad3c16e7a12a480ee83cd310",
-        },
+        "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com",
+        ("f4a8712d7a061bf5bd6d2ca38dc4d50a", "8d4fb7e6c68d591d4c3dfef9ec88bf0d"),
+        ("9018921c3c673c538a1fc5bad174d6f9", "25c81989df183df01b3e8a0aad5dffbe"),
+        ("8181f5470baa50b63fa0f6fddb340f0a", "bef4ecab320f06d8554ea6380940ec79"),
+        ("15d484375f8d13e6eb1aabb0c3f46965", "bb300cfdad3c16e7a12a480ee83cd310"),
     ),
 )
 data_sets.add(

@@ -13,8 +13,6 @@ from torch import Tensor
 from normscope.errors import InputError
 from normscope.registry import near_match
 
-__all__ = ["STANDARDIZATIONS", "Standardize", "standardization", "standardized"]
-
 STANDARDIZATIONS = {
     "none": "values from 0 to 1, nothing subtracted",
     "dataset": "one mean and deviation for all",

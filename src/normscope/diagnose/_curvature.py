@@ -14,8 +14,6 @@ from normscope.measure import fisher, hessian
 from normscope.measure.spectral import top_eigenvalues
 from normscope.results import Spectrum
 
-__all__ = ["Descent", "descent", "largest_curvature"]
-
 TOLERANCE = 0.05  # of lambda_max: advice does not hang on its second digit
 
 
@@ -57,7 +55,7 @@ class Descent:
 
 def descent(subject: Subject) -> Descent:
     """Whether the optimizer is gradient descent, and its momentum."""
-    chosen = subject.optimizer
+    chosen = subject.training.optimizer
     if isinstance(chosen, str):
         if chosen == "sgd":
             return Descent(subject.momentum)

@@ -14,8 +14,6 @@ from torch import nn
 from normscope.errors import InputError
 from normscope.train.optim import optimizers
 
-__all__ = ["Chosen", "Remade", "chosen_optimizer"]
-
 NAMES: dict[Any, str] = {
     torch.optim.SGD: "sgd",
     torch.optim.Adam: "adam",

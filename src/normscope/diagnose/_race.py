@@ -10,8 +10,6 @@ import numpy as np
 
 from normscope.results import StabilityTrial
 
-__all__ = ["EQUAL", "RISES", "TRAINED", "WIDE", "Choice", "choose", "climb", "score"]
-
 MOST = 8  # octaves that a race goes from its start, at most
 NEAR = 0.5  # octaves around the best that the parabola is laid through
 FAR = 1.5  # in log loss above the best: no longer part of the valley

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from torch import nn
 
 from normscope.diagnose.subject import Subject
 from normscope.errors import TheoryError
@@ -14,18 +15,25 @@ from normscope.measure.risk import Risk
 from normscope.measure.spectral import top_eigenvalues
 from normscope.nn import describe
 from normscope.results import Comparison, PredictionSet
+from normscope.subject.batch import float_leaves
 from normscope.subject.likelihoods import CrossEntropy, SquaredLoss
+from normscope.subject.objective import Objective, OutputsFn, as_loss
+from normscope.subject.reading import Kept
+from normscope.subject.statistics import frozen_norms
 from normscope.theory import predict
-
-__all__ = ["compared", "loss_scale", "plain_risk", "predictions"]
 
 TOLERANCE = 0.02
 
 
 def predictions(subject: Subject) -> PredictionSet:
     """The theory's numbers for the network as it is and, if it has norms, without them."""
-    inputs = subject.batches[0][0]
-    description = describe(subject.model, inputs)
+    if frozen := frozen_norms(subject.model):
+        raise TheoryError(
+            f"{len(frozen)} batch norms are in evaluation mode, where they are affine maps; the "
+            "theory describes them with the statistics of the batch."
+        )
+    function = subject.first().risk().function()
+    description = describe(subject.model, function.model_inputs(subject.batches[0]))
     if description.spec is None:
         raise TheoryError(f"The theory does not cover this network: {description.reason}")
     specs = [description.spec]
@@ -39,14 +47,23 @@ def predictions(subject: Subject) -> PredictionSet:
 
 def plain_risk(subject: Subject) -> Risk:
     """The risk whose Fisher matrix is J^T J / T over the weights, the matrix of the theory."""
-    return Risk.from_batches(
-        subject.model,
-        [(inputs, None) for inputs, _ in subject.batches[:1]],
-        loss="mse",
-        statistics="batch",
-        parameters="weights",
-        seed=subject.seed,
+    given = subject.objective.outputs_fn
+    objective = Objective(as_loss("mse"), outputs_fn=given and _with_own_targets(given))
+    first = [replace(batch, targets=None) for batch in subject.first().batches]
+    problem = replace(
+        subject.problem, objective=objective, source=Kept(first, subject.source.reading)
     )
+    return Risk.of(problem, None, statistics="batch", parameters="weights", memory=subject.memory)
+
+
+def _with_own_targets(given: OutputsFn) -> OutputsFn:
+    """The same outputs, and targets that they hit: J^T J / T does not depend on them."""
+
+    def run(model: nn.Module, batch: Any) -> tuple[Any, Any]:
+        outputs = given(model, batch)[0]
+        return outputs, [leaf.detach() for leaf in float_leaves(outputs)]
+
+    return run
 
 
 def compared(subject: Subject, results: dict[str, Any]) -> Comparison:
@@ -86,11 +103,11 @@ def _measured(subject: Subject, results: dict[str, Any]) -> tuple[float, float, 
 def _loss_matrix(subject: Subject, plain: float) -> tuple[float, float]:
     """The scale of the loss's Fisher matrix against J^T J / T, and its own lambda_max."""
     scale = loss_scale(subject)
-    loss = subject.task.loss
+    loss = subject.objective.loss
     if isinstance(loss, SquaredLoss) and loss.is_half_mean:
         return scale, plain
     own = top_eigenvalues(
-        fisher(subject.risk(parameters="weights")), tol=TOLERANCE, seed=subject.seed
+        fisher(subject.first().risk(parameters="weights")), tol=TOLERANCE, seed=subject.seed
     )
     return scale, own.largest
 
@@ -101,15 +118,15 @@ def loss_scale(subject: Subject) -> float:
     1 for the squared loss of the papers; for cross-entropy the largest eigenvalue of
     mean(diag p - p p^T), an approximation.
     """
-    loss = subject.task.loss
+    loss = subject.objective.loss
     if isinstance(loss, SquaredLoss) and loss.is_half_mean:
         return 1.0
     if not isinstance(loss, CrossEntropy):
         return float("nan")
-    risk = subject.risk()
+    risk = subject.first().risk()
     function = risk.function()
     with function.open(), torch.no_grad():
-        outputs = function(function.values, risk.batches[0])
+        (outputs,) = float_leaves(function(function.values, risk.batches[0]))
     p = torch.softmax(outputs.double().reshape(-1, outputs.shape[-1]), dim=1)
     mean = torch.diag(p.mean(0)) - p.T @ p / len(p)
     return float(torch.linalg.eigvalsh(mean)[-1])

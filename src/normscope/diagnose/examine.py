@@ -10,19 +10,19 @@ import torch
 from torch import nn
 
 from normscope._version import __version__
-from normscope.checks import checked_seconds
+from normscope.checks import checked_count, checked_seconds
 from normscope.diagnose._curvature import descent
 from normscope.diagnose.findings import findings_of, headline
 from normscope.diagnose.planning import plan_of, timed_gradient
 from normscope.diagnose.rules.signals import unjudged
 from normscope.diagnose.running import carried_out, within_memory
 from normscope.diagnose.steps import Measurement, steps_of
-from normscope.diagnose.subject import Subject, as_subject
+from normscope.diagnose.subject import POPULATION, Subject, as_subject
 from normscope.results import Examination, Plan
+from normscope.subject.objective import LossFn, LossLike, OutputsFn
 from normscope.subject.parameters import half_precision
 from normscope.subject.process import measurement
-
-__all__ = ["examine", "plan_examination"]
+from normscope.subject.statistics import in_words
 
 KEPT = {"fast": 1, "standard": 4, "full": 8}  # batches that are kept and looked at
 
@@ -31,8 +31,12 @@ KEPT = {"fast": 1, "standard": 4, "full": 8}  # batches that are kept and looked
 def examine(
     model: nn.Module,
     data: Any,
-    loss: Any = "cross_entropy",
+    loss: LossLike | None = None,
     *,
+    loss_fn: LossFn | None = None,
+    outputs_fn: OutputsFn | None = None,
+    batch_size: int | None = None,
+    num_batches: int | None = None,
     optimizer: Any = None,
     lr: float | None = None,
     momentum: float | None = None,
@@ -48,9 +52,16 @@ def examine(
 
     Args:
         model: any module.
-        data: a loader, a pair (inputs, targets), a data set or the name of one. The first batch
-            stands for a training step; presets above fast look at several.
-        loss: ``"cross_entropy"``, ``"mse"``, a torch loss, or ``loss_fn(model, batch)``.
+        data: the name of a data set, a ``DataSet``, a pair (inputs, targets), a torch ``Dataset``,
+            a loader or a list of batches. A batch is what one training step sees.
+        loss: ``"cross_entropy"`` (the default), ``"mse"``, a torch loss or
+            ``loss(outputs, targets)``.
+        loss_fn: ``loss_fn(model, batch)`` in place of ``loss``; it hides the outputs.
+        outputs_fn: ``outputs_fn(model, batch) -> (outputs, targets)``, for batches that are not
+            (inputs, targets), such as the dicts of Hugging Face: nothing is lost with it.
+        batch_size: samples in a batch, 128 by default; a loader brings its own.
+        num_batches: how many batches the measurements look at; by default 1, 4 and 8 in the
+            presets fast, standard and full. Copies are trained on all of them.
         optimizer: a name (``"sgd"``), or your torch optimizer, whose learning rate and momentum
             are read.
         lr: the learning rate you train with, or mean to.
@@ -79,11 +90,15 @@ def examine(
         model,
         data,
         loss,
+        loss_fn=loss_fn,
+        outputs_fn=outputs_fn,
+        batch_size=batch_size,
+        num_batches=_checked_number(num_batches, preset),
+        population=POPULATION if num_batches is None else 0,
         optimizer=optimizer,
         lr=lr,
         momentum=momentum,
         device=device,
-        batches=KEPT[preset],
         seed=seed,
         deadline=deadline,
     )
@@ -91,7 +106,11 @@ def examine(
     done = carried_out(subject, measurements, plan, deadline)
     results, how = done.results, descent(subject)
     convention = {
-        "loss": subject.task.loss.description,
+        "loss": subject.objective.loss.description,
+        "loss_kind": subject.objective.loss.kind,
+        "statistics": in_words(subject.model, "batch"),
+        "parameters": "all trainable",
+        **subject.source.convention,
         "optimizer": subject.optimizer_name,
         "lr": subject.lr,
         "momentum": how.momentum,
@@ -120,8 +139,12 @@ def examine(
 def plan_examination(
     model: nn.Module,
     data: Any,
-    loss: Any = "cross_entropy",
+    loss: LossLike | None = None,
     *,
+    loss_fn: LossFn | None = None,
+    outputs_fn: OutputsFn | None = None,
+    batch_size: int | None = None,
+    num_batches: int | None = None,
     preset: str = "fast",
     device: torch.device | str | None = None,
     seed: int = 0,
@@ -131,8 +154,16 @@ def plan_examination(
     Takes one gradient of the loss and one look at the layers.
     """
     measurements = steps_of(preset)
-    subject = as_subject(model, data, loss, device=device, batches=KEPT[preset], seed=seed)
+    subject = as_subject(
+        model, data, loss, loss_fn=loss_fn, outputs_fn=outputs_fn, batch_size=batch_size,
+        num_batches=_checked_number(num_batches, preset),
+        population=POPULATION if num_batches is None else 0, device=device, seed=seed,
+    )  # fmt: skip
     return _planned(subject, measurements)[0]
+
+
+def _checked_number(num_batches: int | None, preset: str) -> int:
+    return KEPT[preset] if num_batches is None else checked_count(num_batches, "num_batches")
 
 
 def _conditions(subject: Subject) -> list[str]:

@@ -8,8 +8,6 @@ from typing import Any
 from normscope.diagnose.rules import RULES, Case
 from normscope.results import Evidence, Finding
 
-__all__ = ["findings_of", "headline"]
-
 ENOUGH = 0.25  # share of the parameters in layers that were looked at
 # What people come for stands before what is as grave.
 FIRST = ("recommended-lr", "lr-above-limit", "lr-above-threshold", "promising-change")
@@ -46,7 +44,7 @@ def headline(results: dict[str, Any], convention: dict[str, Any]) -> tuple[Evide
         matrix = "Hessian" if of_loss else "Gauss-Newton"
         numbers.append(
             Evidence(
-                f"lambda_max of the loss ({matrix}, first batch)",
+                f"lambda_max of the loss ({matrix})",
                 top,
                 None,
                 top - bound,

@@ -18,11 +18,12 @@ from normscope.diagnose.subject import Subject, as_subject
 from normscope.errors import TheoryError
 from normscope.results import StabilityBound, StabilityLimit, StabilityTrial
 from normscope.results.learning_rate import LRAdvice, LRBound
-from normscope.seeds import checked_seed
+from normscope.subject.objective import LossFn, LossLike, OutputsFn
 from normscope.subject.process import measurement
+from normscope.subject.reading import NUM_BATCHES
 
-__all__ = ["suggest_lr"]
-
+STEPS = 50  # updates by which a training is judged
+TOLERANCE = 0.2  # relative width of the bisected intervals
 LONGER = 3  # times the steps of the bisection, for the race
 FALLEN = 0.99  # of the loss at the start: what did not learn must have come so far at least
 NONE = math.nan
@@ -32,13 +33,16 @@ NONE = math.nan
 def suggest_lr(
     model: nn.Module,
     data: Any,
-    loss: Any = "cross_entropy",
+    loss: LossLike | None = None,
     optimizer: Any = "sgd",
     *,
-    momentum: float | None = None,
-    steps: int = 50,
+    loss_fn: LossFn | None = None,
+    outputs_fn: OutputsFn | None = None,
     batch_size: int | None = None,
-    tol: float = 0.2,
+    num_batches: int | None = NUM_BATCHES,
+    momentum: float | None = None,
+    steps: int = STEPS,
+    tol: float = TOLERANCE,
     max_seconds: float | None = None,
     device: torch.device | str | None = None,
     seed: int = 0,
@@ -48,8 +52,8 @@ def suggest_lr(
     1. Theory: 2 (1 + momentum) / lambda_max with the lambda_max that mean-field theory predicts for
        the network at its initialization, where it covers the network. For cross-entropy lambda_max
        is scaled by the largest eigenvalue of mean(diag p - p p^T), an approximation.
-    2. Local threshold: the same with the measured lambda_max of the loss on one batch. Training
-       often passes it unharmed; it need not be a limit.
+    2. Local threshold: the same with the measured lambda_max of the loss on the first batches.
+       Training often passes it unharmed; it need not be a limit.
     3. Bisected limits: copies are trained to find where training diverges, and where it no longer
        learns (`max_stable_lr`).
 
@@ -63,15 +67,20 @@ def suggest_lr(
 
     Args:
         model: any module, as initialized or as trained so far; left as it was, bit by bit.
-        data: a loader, a pair (inputs, targets), a data set or the name of one. Trainings run
-            through all of it, the first batch stands for the curvature.
-        loss: ``"cross_entropy"``, ``"mse"``, a torch loss, or ``loss_fn(model, batch)``.
+        data: the name of a data set, a ``DataSet``, a pair (inputs, targets), a torch ``Dataset``,
+            a loader or a list of batches. Copies are trained on all of it.
+        loss: ``"cross_entropy"`` (the default), ``"mse"``, a torch loss or
+            ``loss(outputs, targets)``.
+        loss_fn: ``loss_fn(model, batch)`` in place of ``loss``; it hides the outputs.
+        outputs_fn: ``outputs_fn(model, batch) -> (outputs, targets)``, for batches that are not
+            (inputs, targets), such as the dicts of Hugging Face: nothing is lost with it.
+        batch_size: samples in a batch, 128 by default; a loader brings its own.
+        num_batches: how many of the first batches the curvature is measured on; None for all.
         optimizer: ``"sgd"``, ``"adam"``, ``"adamw"``, a function of the parameters, or your torch
             optimizer, of which all but the learning rate is kept.
         momentum: of sgd.
         steps: updates by which a training of the bisection is judged. A longer training bears a
             rate that is lower, rather than higher.
-        batch_size: of the trainings, 128 by default; a loader brings its own.
         tol: relative width of the bisected intervals.
         max_seconds: after that much time the answer is what is known by then.
         device: measure and train there, on copies.
@@ -87,17 +96,30 @@ def suggest_lr(
         >>> advice.ok, advice.lr < advice.bound("diverges").low
         (True, True)
     """
+    subject = as_subject(
+        model, data, loss, loss_fn=loss_fn, outputs_fn=outputs_fn, batch_size=batch_size,
+        num_batches=num_batches, optimizer=optimizer,
+        momentum=momentum, device=device, seed=seed,
+    )  # fmt: skip
+    return advised(subject, steps=steps, tol=tol, max_seconds=max_seconds)
+
+
+def advised(
+    subject: Subject,
+    *,
+    steps: int = STEPS,
+    tol: float = TOLERANCE,
+    max_seconds: float | None = None,
+) -> LRAdvice:
+    """``suggest_lr`` for a subject that was read before."""
     began = time.monotonic()
     deadline = began + checked_seconds(max_seconds)
     steps = checked_count(steps, "steps")
-    subject = as_subject(
-        model, data, loss, optimizer=optimizer, momentum=momentum, device=device,
-        seed=checked_seed(seed),
-    )  # fmt: skip
-    trainings = Trainings(subject, data, steps, batch_size, (seed,), tol, deadline)
+    trainings = Trainings(subject, steps, (subject.seed,), tol, deadline)
     bounds = [_theory(subject), _threshold(subject)]
-    limit = trainings.limit(subject.model, criterion="diverges")
-    race, ended = trainings.race(subject.model, limit, steps=LONGER * steps)
+    limit = trainings.limit(criterion="diverges")
+    race, ended = trainings.race(limit, steps=LONGER * steps)
+    read = subject.source.convention
     return LRAdvice(
         **_recommendation(race, limit, steps),
         bounds=(
@@ -108,7 +130,12 @@ def suggest_lr(
         limit=limit,
         ended=ended,
         seconds=time.monotonic() - began,
-        convention={**limit.convention, "race_steps": LONGER * steps, "max_seconds": max_seconds},
+        convention={
+            **limit.convention,
+            "curvature": f"{read['batches']}, left out: {read['left out']}",
+            "race_steps": LONGER * steps,
+            "max_seconds": max_seconds,
+        },
     )
 
 
@@ -118,7 +145,7 @@ def _theory(subject: Subject) -> LRBound:
     if how.obstacle:
         return LRBound("theory", NONE, NONE, NONE, rule, how.obstacle)
     try:
-        if not subject.task.has_outputs:
+        if not subject.objective.has_outputs:
             raise TheoryError("the loss hides the outputs that the theory speaks of")
         scale = loss_scale(subject)
         if math.isnan(scale):
@@ -138,7 +165,7 @@ def _theory(subject: Subject) -> LRBound:
 
 
 def _threshold(subject: Subject) -> LRBound:
-    rule = "2 (1 + momentum) / lambda_max, measured on one batch; training often passes it unharmed"
+    rule = "2 (1 + momentum) / lambda_max, measured; training often passes it unharmed"
     how = descent(subject)
     if how.obstacle:
         return LRBound("threshold", NONE, NONE, NONE, rule, f"not applicable: {how.obstacle}")

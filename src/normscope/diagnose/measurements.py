@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from typing import Any
 
 from normscope.diagnose._curvature import largest_curvature
 from normscope.diagnose._trainings import said
 from normscope.diagnose.comparison import TOLERANCE, compared, plain_risk, predictions
-from normscope.diagnose.learning_rate import suggest_lr
+from normscope.diagnose.learning_rate import advised
 from normscope.diagnose.steps import Results, step
 from normscope.diagnose.subject import POPULATION, Subject
-from normscope.diagnose.what_if import what_if
+from normscope.diagnose.what_if import tabled
 from normscope.measure import fisher, hessian
 from normscope.measure.outliers import leading_directions
 from normscope.measure.probes.conditioning import conditioning
@@ -22,21 +23,28 @@ from normscope.measure.regularization import bn_regularization
 from normscope.measure.spectral import spectral_density, top_eigenvalues
 from normscope.subject.statistics import frozen_norms
 
-__all__ = ["sharpness"]
-
 COARSE = 0.05  # of further eigenvalues, of which the size matters
-LOOKED_AT = 2  # batches whose signals are looked at
 LARGE = 64  # samples from which a batch is not small for batch statistics
 NUM_BATCHES = 32  # behind a measured gap
 MANY_OUTPUTS = 256  # for each the mean gradient takes a backward pass
 
 
+def looked_at(subject: Subject) -> tuple[Any, Any, Any]:
+    """Model, data and loss as every measurement takes them."""
+    return subject.model, subject.source, subject.objective
+
+
+def _updates(number: float) -> Callable[[Subject], float]:
+    """The cost of so many gradients of one batch, in gradients of all batches."""
+    return lambda subject: number / len(subject.batches)
+
+
 def _needs_outputs(subject: Subject) -> str | None:
-    if subject.task.has_outputs:
+    if subject.objective.has_outputs:
         return None
     return (
-        "the loss is loss_fn(model, batch), which hides the outputs that this needs; a loss of "
-        "(outputs, targets) shows them"
+        "the loss is loss_fn(model, batch), which hides the outputs that this needs; loss= with "
+        "outputs_fn=(model, batch) -> (outputs, targets) shows them"
     )
 
 
@@ -74,8 +82,7 @@ def _needs_prediction(subject: Subject) -> str | None:
 
 @step("layout", "Where is it normalized, and are the norms in use?", preset="fast", gradients=1)
 def _layout(subject: Subject, results: Results) -> Any:
-    loss = None if subject.task.has_outputs else subject.loss
-    return norm_layout(subject.model, subject.batches[:1], loss, seed=subject.seed)
+    return norm_layout(*looked_at(subject), num_batches=None, seed=subject.seed)
 
 
 @step(
@@ -93,16 +100,12 @@ def sharpness(subject: Subject, results: Results) -> Any:
     "signals",
     "How do activations and gradients change with depth, and do they depend on the input?",
     preset="fast",
-    gradients=lambda subject: 5 * len(subject.batches[:LOOKED_AT]),
+    gradients=5,
     gives=("activations", "gradients"),
 )
 def _signals(subject: Subject, results: Results) -> Any:
     found = signals(
-        subject.model,
-        subject.batches[:LOOKED_AT],
-        subject.loss,
-        seed=subject.seed,
-        quantities=("alignment",),
+        *looked_at(subject), num_batches=None, seed=subject.seed, quantities=("alignment",)
     )
     return {"activations": found.activations, "gradients": found.gradients}
 
@@ -122,7 +125,7 @@ def _hessian(subject: Subject, results: Results) -> Any:
     "outliers",
     "How much of the sharpness is the mean gradient (pathological sharpness)?",
     preset="standard",
-    gradients=25,
+    gradients=_updates(25),
     obstacle=_needs_few_outputs,
     # the mean gradients, their products and directions; and the vectors of Lanczos
     vectors=lambda subject: 4 * subject.outputs_per_sample + 20,
@@ -133,7 +136,7 @@ def _outliers(subject: Subject, results: Results) -> Any:
 
 @step("conditioning", "How well conditioned is each layer?", preset="standard", gradients=2)
 def _conditioning(subject: Subject, results: Results) -> Any:
-    return conditioning(subject.model, subject.batches[:1], subject.loss, seed=subject.seed)
+    return conditioning(*looked_at(subject), num_batches=None, seed=subject.seed)
 
 
 @step(
@@ -161,8 +164,8 @@ def _regularization(subject: Subject, results: Results) -> Any:
     size = subject.samples if subject.samples < LARGE else max(subject.samples // 4, LARGE)
     return bn_regularization(
         subject.model,
-        subject.batches,
-        subject.loss,
+        subject.population,
+        subject.objective,
         batch_size=size,
         layers=names[len(names) // 2],
         num_batches=NUM_BATCHES,
@@ -176,7 +179,7 @@ def _regularization(subject: Subject, results: Results) -> Any:
     "prediction",
     "What does mean-field theory say, with and without the norms?",
     preset="standard",
-    gradients=1.5,
+    gradients=_updates(1.5),
     obstacle=_needs_theory,
 )
 def _prediction(subject: Subject, results: Results) -> Any:
@@ -187,7 +190,7 @@ def _prediction(subject: Subject, results: Results) -> Any:
     "comparison",
     "Do prediction and measurement agree?",
     preset="standard",
-    gradients=10,
+    gradients=_updates(10),
     obstacle=_needs_prediction,
 )
 def _comparison(subject: Subject, results: Results) -> Any:
@@ -198,20 +201,12 @@ def _comparison(subject: Subject, results: Results) -> Any:
     "stability",
     "Which learning rate trains best, which no longer learns, and which makes training diverge?",
     preset="full",
-    gradients=500,
+    gradients=_updates(500),
     gives=("stability", "advice"),
     anytime=True,
 )
 def _stability(subject: Subject, results: Results) -> Any:
-    advice = suggest_lr(
-        subject.model,
-        subject.batches,
-        subject.loss,
-        subject.optimizer,
-        momentum=subject.momentum,
-        max_seconds=_left(subject),
-        seed=subject.seed,
-    )
+    advice = advised(subject, max_seconds=_left(subject))
     return {"stability": advice.limit, "advice": advice}
 
 
@@ -219,20 +214,11 @@ def _stability(subject: Subject, results: Results) -> Any:
     "what_if",
     "What would change if its norms were placed or scaled otherwise?",
     preset="full",
-    gradients=1800,
+    gradients=_updates(1800),
     anytime=True,
 )
 def _what_if(subject: Subject, results: Results) -> Any:
-    return what_if(
-        subject.model,
-        subject.batches,
-        None,
-        subject.loss,
-        optimizer=subject.optimizer,
-        momentum=subject.momentum,
-        max_seconds=_left(subject),
-        seed=subject.seed,
-    )
+    return tabled(subject, None, max_seconds=_left(subject))
 
 
 def _left(subject: Subject) -> float | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 from torch import nn
 
@@ -13,10 +12,8 @@ from normscope.errors import MeasurementError
 from normscope.measure.probes.probe import Probe
 from normscope.measure.probes.run import run_probes
 from normscope.measure.probes.sites import WEIGHTED
-from normscope.measure.splitting import PASSING_TWICE, forward_bytes
 from normscope.results import Plan, Step
-
-__all__ = ["plan_of", "timed_gradient"]
+from normscope.subject.memory import PASSING_TWICE, forward_bytes
 
 TIMES, ENOUGH = 3, 0.2  # gradients that are timed; seconds after which no other is
 
@@ -48,14 +45,12 @@ def plan_of(subject: Subject, measurements: list[Measurement], seconds: float) -
             )
         )
     planned = [m for m, s in zip(measurements, steps, strict=True) if s.status == "planned"]
-    samples = subject.samples
     return Plan(
         steps=tuple(steps),
         seconds=sum(s.estimate for s in steps),
         bytes=_bytes(subject, planned),
         model=_in_words(subject.model),
-        data=f"{samples} samples a batch, {len(subject.batches)} batch"
-        + ("es" if len(subject.batches) > 1 else ""),
+        data=subject.source.convention["batches"],
         coverage=_coverage(subject),
     )
 
@@ -74,8 +69,7 @@ def _coverage(subject: Subject) -> float:
         watches = (*WEIGHTED, "norm")
 
     try:
-        loss: Any = None if subject.task.has_outputs else subject.loss
-        passes = run_probes(subject.model, subject.batches[:1], loss, [Looking()])
+        passes = run_probes(subject.problem, [Looking()], num_batches=1)
     except MeasurementError:
         return 0.0
     return passes.coverage[0].parameters

@@ -10,12 +10,10 @@ from typing import Any, TypeVar
 from normscope.diagnose._trainings import said
 from normscope.diagnose.steps import Measurement
 from normscope.diagnose.subject import Subject
-from normscope.errors import MeasurementError, TheoryError
+from normscope.errors import MeasurementError, TheoryError, out_of_memory
 from normscope.measure.progress import progress
 from normscope.results import Plan, Step
 from normscope.train.run import INTERRUPTED
-
-__all__ = ["Run", "carried_out", "within_memory"]
 
 SMALLEST = 8  # samples below which a batch is not halved again when memory runs out
 LEAST = 0.1  # share of its time without which a measurement that could end early is not begun
@@ -101,7 +99,7 @@ def within_memory(
         try:
             return action(subject), subject, notes
         except (MemoryError, RuntimeError) as error:
-            if not _out_of_memory(error):
+            if not out_of_memory(error):
                 raise
             if subject.samples < 2 * SMALLEST:
                 raise MeasurementError(
@@ -133,9 +131,3 @@ def carried_out(
             f"Nothing could be measured. {reasons} Allow more time, or examine fewer samples."
         )
     return run
-
-
-def _out_of_memory(error: BaseException) -> bool:
-    words = str(error).lower()
-    signs = ("out of memory", "can't allocate", "not enough memory")
-    return isinstance(error, MemoryError) or any(sign in words for sign in signs)

@@ -10,8 +10,6 @@ from normscope.diagnose.subject import Subject
 from normscope.errors import InputError
 from normscope.registry import near_match
 
-__all__ = ["PRESETS", "STEPS", "Measurement", "steps_of"]
-
 PRESETS = ("fast", "standard", "full")  # each contains the one before
 Results = dict[str, Any]
 

@@ -1,38 +1,30 @@
-"""What is examined: a model, batches that can be run again and again, a loss, an optimizer."""
+"""What is examined: a problem on batches in memory, and how copies of the model are trained."""
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import functools
-import itertools
 import math
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 
 from normscope.checks import checked_momentum, checked_positive
-from normscope.data import DataSet, load_data
 from normscope.diagnose._optimizers import chosen_optimizer
 from normscope.errors import InputError
-from normscope.measure.risk import Risk, check_model
-from normscope.seeds import checked_seed
-from normscope.subject.batch import float_leaves, owned_batch
-from normscope.subject.likelihoods import SquaredLoss
+from normscope.measure.risk import Risk
+from normscope.subject.batch import Batch, float_leaves
 from normscope.subject.memory import budget_bytes
-from normscope.subject.parameters import computed_dtype
+from normscope.subject.objective import LossFn, LossLike, Objective, OutputsFn
+from normscope.subject.problem import Problem, as_problem, check_model, model_device
+from normscope.subject.reading import Kept
 from normscope.subject.session import original_module
 from normscope.subject.statistics import coupling_layers
-from normscope.subject.stream import as_stream, is_pair
-from normscope.subject.task import Task, as_task
+from normscope.train.options import TrainingOptions
 from normscope.train.stability.judge import chance_loss
 
-__all__ = ["BATCH_SIZE", "Subject", "as_subject"]
-
-BATCH_SIZE = 256  # of a data set, which has none of its own
 POPULATION = 512  # samples that several small batches are kept for
 MOST = 512  # batches kept, however small
 
@@ -42,35 +34,58 @@ class Subject:
     """A model with all that is needed to run and to train it.
 
     Attributes:
-        model: as given, without a compiled or parallel wrapper.
-        loss: as given, for probes and training.
-        task: how it is fed.
-        batches: items as a loader gives them; the first one is used for curvature.
-        optimizer: name or factory, as training takes it.
+        problem: model, loss and the batches that measurements look at, in memory.
+        population: these batches, and further ones where they hold few samples.
+        data: what copies are trained on: all the data, or what was kept of it if it can be read
+            only once.
+        training: how copies are trained.
         lr: the learning rate asked about, None if unknown.
         momentum: of sgd.
-        seed: of everything random.
         memory: bytes that curvature may take; None for half of what is free.
-        deadline: of ``time.monotonic``, after which trainings end.
+        deadline: of ``time.monotonic``, after which training runs end.
         notes: what to know about how the arguments were taken.
     """
 
-    model: nn.Module
-    loss: Any
-    task: Task
-    batches: list[Any]
-    optimizer: Any
+    problem: Problem
+    population: Kept
+    data: Any
+    training: TrainingOptions
     lr: float | None
     momentum: float
-    seed: int
     memory: int | None = None
     deadline: float = math.inf
     notes: tuple[str, ...] = ()
 
     @property
+    def model(self) -> nn.Module:
+        """Without a compiled or parallel wrapper."""
+        return self.problem.model
+
+    @property
+    def objective(self) -> Objective:
+        """The loss, and how a batch is run."""
+        return self.problem.objective
+
+    @property
+    def seed(self) -> int:
+        """Of everything random."""
+        return self.problem.seed
+
+    @property
+    def source(self) -> Kept:
+        """The batches that measurements look at."""
+        assert isinstance(self.problem.source, Kept)
+        return self.problem.source
+
+    @property
+    def batches(self) -> list[Batch]:
+        """The same as a list."""
+        return self.source.batches
+
+    @property
     def samples(self) -> int:
         """Samples in the first batch."""
-        return _samples(self.batches[0], self.task)
+        return self.batches[0].size
 
     @property
     def batch_norms(self) -> dict[str, nn.Module]:
@@ -78,24 +93,26 @@ class Subject:
         return coupling_layers(self.model)
 
     @functools.cached_property
-    def _outputs(self) -> Any:
-        """Of the first batch."""
+    def _seen(self) -> list[tuple[Any, Any]]:
+        """Outputs and targets of every batch."""
         risk = self.risk()
-        function = risk.function()
-        with function.open(), torch.no_grad():
-            return function(function.values, function.prepared(risk.batches[0]))
+        function, found = risk.function(), []
+        for batch in map(function.prepared, risk.batches):
+            with function.open(), torch.no_grad():
+                found.append((function(function.values, batch), function.targets(batch)))
+        return found
 
     @property
     def outputs_per_sample(self) -> int:
         """Numbers that the model gives for one sample: its classes, times its pixels."""
-        return sum(leaf.numel() for leaf in float_leaves(self._outputs)) // self.samples
+        return sum(leaf.numel() for leaf in float_leaves(self._seen[0][0])) // self.samples
 
     @property
     def chance(self) -> float:
-        """Loss of the best constant answer on the first batch; NaN if that is not known."""
-        if not self.task.has_outputs or self.batches[0][1] is None:
+        """Loss of the best constant answer on the batches; NaN if that is not known."""
+        if not self.objective.has_outputs or any(targets is None for _, targets in self._seen):
             return math.nan
-        return chance_loss(self.task.loss, [(self._outputs, self.batches[0][1])])
+        return chance_loss(self.objective.loss, self._seen)
 
     @property
     def attends(self) -> bool:
@@ -105,7 +122,7 @@ class Subject:
     @property
     def optimizer_name(self) -> str:
         """The optimizer in words."""
-        chosen = self.optimizer
+        chosen = self.training.optimizer
         return chosen if isinstance(chosen, str) else getattr(chosen, "__name__", "your own")
 
     @property
@@ -115,50 +132,63 @@ class Subject:
             p.dtype == torch.float64 for p in self.model.parameters() if p.is_floating_point()
         )
 
+    def first(self) -> Subject:
+        """The same on the first batch alone."""
+        source = replace_batches(self.source, self.batches[:1])
+        return replace(self, problem=replace(self.problem, source=source))
+
+    def of(self, model: nn.Module) -> Subject:
+        """The same for another model."""
+        return replace(self, problem=replace(self.problem, model=model))
+
     def double(self) -> Subject:
         """The same in float64: a copy of the model, and of the batches."""
 
-        def wide(leaf: Any) -> Any:
-            real = isinstance(leaf, Tensor) and leaf.is_floating_point()
-            return leaf.double() if real else leaf
+        def wide(tensor: Tensor) -> Tensor:
+            return tensor.double() if tensor.is_floating_point() else tensor
 
-        batches = [pytree.tree_map(wide, batch) for batch in self.batches]
-        return replace(self, model=copy.deepcopy(self.model).double(), batches=batches)
+        reading = replace(self.source.reading, dtype=torch.float64)
+        source = replace_batches(self.source, [b.mapped(wide) for b in self.batches], reading)
+        model = copy.deepcopy(self.model).double()
+        return replace(self, problem=replace(self.problem, model=model, source=source))
 
     def smaller(self) -> Subject:
         """The same with half the samples in every batch, and half the memory for curvature."""
-        halves = []
-        for index, item in enumerate(self.batches):
-            batch = owned_batch(item, index, split=self.task.has_outputs)
-            part = batch.part(0, max(batch.size // 2, 2))
-            halves.append((part.inputs, part.targets) if self.task.has_outputs else part.inputs)
-        device = next(self.model.parameters()).device
-        memory = (self.memory or budget_bytes(None, device)) // 2
-        return replace(self, batches=halves, memory=memory)
+
+        def halves(kept: Kept) -> Kept:
+            parts = [replace(b.part(0, max(b.size // 2, 2)), weight=1.0) for b in kept.batches]
+            return replace_batches(kept, parts)
+
+        memory = (self.memory or budget_bytes(None, model_device(self.model))) // 2
+        problem = replace(self.problem, source=halves(self.source))
+        return replace(self, problem=problem, population=halves(self.population), memory=memory)
 
     def risk(self, *, parameters: str | None = None) -> Risk:
-        """The risk of the first batch, batch norm in train mode."""
-        options: dict[str, Any] = {
-            "statistics": "batch",
-            "parameters": parameters,
-            "seed": self.seed,
-            "memory": self.memory,
-        }
-        if self.task.run is not None:
-            return Risk.from_loss_fn(self.model, self.batches[:1], self.task.run, **options)
-        return Risk.from_batches(self.model, self.batches[:1], loss=self.loss, **options)
+        """The risk of the batches, batch norm in train mode."""
+        return Risk.of(
+            self.problem, None, statistics="batch", parameters=parameters, memory=self.memory
+        )
+
+
+def replace_batches(kept: Kept, batches: list[Batch], reading: Any = None) -> Kept:
+    """Other batches, read in the same way."""
+    return Kept(batches, reading or kept.reading, left_out=kept.left_out)
 
 
 def as_subject(
     model: nn.Module,
     data: Any,
-    loss: Any,
+    loss: LossLike | None,
     *,
+    loss_fn: LossFn | None = None,
+    outputs_fn: OutputsFn | None = None,
+    batch_size: int | None = None,
+    num_batches: int | None = 1,
+    population: int = 0,
     optimizer: Any = None,
     lr: float | None = None,
     momentum: float | None = None,
     device: torch.device | str | None = None,
-    batches: int = 1,
     seed: int = 0,
     deadline: float = math.inf,
 ) -> Subject:
@@ -166,44 +196,72 @@ def as_subject(
 
     Args:
         model: any module; with ``device`` a copy is moved there.
-        data: a loader, a pair of tensors, a data set or its name.
-        loss: a name, a torch loss or ``loss_fn(model, batch)``.
+        data: as every function takes it.
+        loss: a name, a torch loss or ``loss(outputs, targets)``; cross-entropy by default.
+        loss_fn: ``loss_fn(model, batch)`` in place of ``loss``.
+        outputs_fn: ``outputs_fn(model, batch) -> (outputs, targets)``.
+        batch_size: of data that has no batches of its own.
+        num_batches: how many batches measurements look at.
+        population: samples for which further ones are kept, if these are several.
         optimizer: a name, a factory, or a torch optimizer whose lr and momentum are read.
         lr: overrides that of the optimizer.
         momentum: overrides that of the optimizer.
         device: where to measure.
-        batches: how many batches to keep; more of small ones, if it is more than one.
         seed: of everything random.
-        deadline: of ``time.monotonic``, after which trainings end.
+        deadline: of ``time.monotonic``, after which training runs end.
     """
     check_model(model)
-    module = _placed(original_module(model), device)
-    task = as_task(loss)
+    placed = _placed(original_module(model), device)
+    _require_numbers(placed)
+    problem = as_problem(
+        placed, data, loss, loss_fn=loss_fn, outputs_fn=outputs_fn, batch_size=batch_size,
+        seed=seed, default="cross_entropy",
+    )  # fmt: skip
     inertia = None if momentum is None else checked_momentum(momentum)
     chosen = chosen_optimizer(optimizer, model, inertia)
-    notes = [*chosen.notes]
-    kept = _kept(data, task, module, batches, seed)
-    if is_pair(data) and len(kept) == 1 and (count := _samples(kept[0], task)) > BATCH_SIZE:
-        notes.append(
-            f"The pair of tensors is taken as one batch of {count} samples, in trainings too. Pass "
-            "a loader for smaller ones."
-        )
+    named = isinstance(chosen.optimizer, str)
+    source, kept, everything = _read(problem, num_batches, population)
     return Subject(
-        model=module,
-        loss=loss,
-        task=task,
-        batches=kept,
-        optimizer=chosen.optimizer,
+        problem=replace(problem, source=source),
+        population=kept,
+        data=everything if problem.source.once else data,
+        training=TrainingOptions(
+            optimizer=chosen.optimizer,
+            momentum=chosen.momentum if named else 0.0,  # a factory holds its own
+            batch_size=batch_size,
+            seed=problem.seed,
+        ),
         lr=checked_positive(lr, "lr") if lr is not None else chosen.lr,
         momentum=chosen.momentum,
-        seed=checked_seed(seed),
         deadline=deadline,
-        notes=tuple(notes),
+        notes=tuple(chosen.notes),
     )
 
 
-def _samples(item: Any, task: Task) -> int:
-    return owned_batch(item, 0, split=task.has_outputs).size
+def _read(problem: Problem, num_batches: int | None, population: int) -> tuple[Kept, Kept, Kept]:
+    """The batches asked for; these with further ones up to so many samples; and all that was read.
+
+    A last, shorter batch is only among the last: it is trained on, and not measured.
+    """
+    several = population if num_batches is not None and num_batches > 1 else 0
+    stream = problem.source.stream(None if several else num_batches)
+    wanted, kept = math.inf if num_batches is None else num_batches, list[Batch]()
+    for batch in stream:
+        kept.append(batch)
+        if len(kept) >= wanted and (sum(stream.sizes) >= several or len(kept) >= MOST):
+            break
+    missing = stream.left_out if len(kept) < wanted else 0
+    reading, rest = problem.source.reading, [] if stream.shorter is None else [stream.shorter]
+    first = Kept(kept[:num_batches], reading, left_out=missing)
+    return first, Kept(kept, reading, left_out=stream.left_out), Kept([*kept, *rest], reading)
+
+
+def _require_numbers(model: nn.Module) -> None:
+    if not any(p.is_floating_point() for p in model.parameters()):
+        raise InputError(
+            f"{type(model).__name__} has no floating-point parameters: there is nothing to train "
+            "and nothing to examine."
+        )
 
 
 def _placed(model: nn.Module, device: torch.device | str | None) -> nn.Module:
@@ -218,25 +276,3 @@ def _placed(model: nn.Module, device: torch.device | str | None) -> nn.Module:
     except (RuntimeError, AssertionError) as error:  # torch's ways to say that there is none
         reason = str(error).splitlines()[0]
         raise InputError(f"The device {str(device)!r} cannot be used: {reason}.") from error
-
-
-def _kept(data: Any, task: Task, model: nn.Module, count: int, seed: int) -> list[Any]:
-    real = [p for p in model.parameters() if p.is_floating_point()]
-    if not real:
-        raise InputError(
-            f"{type(model).__name__} has no floating-point parameters: there is nothing to train "
-            "and nothing to examine."
-        )
-    one_hot, dtype = isinstance(task.loss, SquaredLoss), computed_dtype(real[0].dtype)
-    if isinstance(data, str):
-        data = load_data(data, "train")
-    if isinstance(data, DataSet):
-        size = min(BATCH_SIZE, len(data))
-        data = data.to(dtype=dtype).batches(size, seed=seed, one_hot=one_hot)
-    stream = as_stream(data, split=task.has_outputs, one_hot=one_hot, dtype=dtype, seed=seed)
-    with contextlib.closing(stream.batches(real[0].device)) as source:
-        taken = list(itertools.islice(source, count))
-        if count > 1 and taken:
-            enough = min(math.ceil(POPULATION / max(taken[0].size, 1)), MOST)
-            taken += itertools.islice(source, max(enough - count, 0))
-    return [(b.inputs, b.targets) if task.has_outputs else b.inputs for b in taken]

@@ -23,14 +23,15 @@ from normscope.measure.progress import progress
 from normscope.nn import Transform, apply_transform
 from normscope.results import Layout
 from normscope.results.what_if import BEFORE, Variant, WhatIf
-from normscope.seeds import checked_seed
+from normscope.subject.objective import LossFn, LossLike, OutputsFn
 from normscope.subject.parameters import half_precision
 from normscope.subject.process import measurement
+from normscope.subject.reading import NUM_BATCHES
+from normscope.subject.statistics import in_words
 from normscope.train.run import INTERRUPTED
 
-__all__ = ["promising_changes", "what_if"]
-
 SHARE = 0.8  # of the directions that kappa counts
+STEPS = 50  # updates by which a training is judged
 WIDE = 0.1  # relative width of a bisected interval
 SMALL_BATCH = 16  # samples below which batch statistics are poor
 Change = str | Transform | Sequence[str | Transform]
@@ -41,13 +42,16 @@ def what_if(
     model: nn.Module,
     data: Any,
     changes: Sequence[Change] | None = None,
-    loss: Any = "cross_entropy",
+    loss: LossLike | None = None,
     *,
+    loss_fn: LossFn | None = None,
+    outputs_fn: OutputsFn | None = None,
+    batch_size: int | None = None,
+    num_batches: int | None = NUM_BATCHES,
     optimizer: Any = None,
     momentum: float | None = None,
     limits: bool = True,
-    steps: int = 50,
-    batch_size: int | None = None,
+    steps: int = STEPS,
     num_seeds: int = 1,
     tol: float = WIDE,
     max_seconds: float | None = None,
@@ -64,17 +68,23 @@ def what_if(
 
     Args:
         model: any module; left as it was, bit by bit.
-        data: a loader, a pair (inputs, targets), a data set or the name of one. The first batch
-            stands for the curvature; trainings run through all of it.
+        data: the name of a data set, a ``DataSet``, a pair (inputs, targets), a torch ``Dataset``,
+            a loader or a list of batches. Copies are trained on all of it.
         changes: transforms by name (``"norm-before-last"``, ``"gamma=0.1"``, ``"remove-norms"``,
             ... ``TRANSFORMS`` lists them), a ``Transform``, or a list of several to be made in
             turn. None takes ``promising_changes``.
-        loss: ``"cross_entropy"``, ``"mse"``, a torch loss, or ``loss_fn(model, batch)``.
+        loss: ``"cross_entropy"`` (the default), ``"mse"``, a torch loss or
+            ``loss(outputs, targets)``.
+        loss_fn: ``loss_fn(model, batch)`` in place of ``loss``; it hides the outputs.
+        outputs_fn: ``outputs_fn(model, batch) -> (outputs, targets)``, for batches that are not
+            (inputs, targets), such as the dicts of Hugging Face: nothing is lost with it.
+        batch_size: samples in a batch, 128 by default; a loader brings its own.
+        num_batches: how many of the first batches curvature and conditioning are measured on; None
+            for all.
         optimizer: a name, a function of the parameters, or your torch optimizer.
         momentum: of sgd.
         limits: whether to train copies; without, it takes some twenty gradients per change.
         steps: updates by which a training is judged.
-        batch_size: of the trainings, 128 by default; a loader brings its own.
         num_seeds: orders of the samples to train with; the intervals span them.
         tol: relative width of the intervals of the limits.
         max_seconds: trainings that do not fit are left out, and said to be.
@@ -92,14 +102,33 @@ def what_if(
         >>> found["gamma=0.1"].lambda_max < found.before.lambda_max
         True
     """
+    subject = as_subject(
+        model, data, loss, loss_fn=loss_fn, outputs_fn=outputs_fn, batch_size=batch_size,
+        num_batches=num_batches, optimizer=optimizer,
+        momentum=momentum, device=device, seed=seed,
+    )  # fmt: skip
+    return tabled(
+        subject, changes, limits=limits, steps=steps, num_seeds=num_seeds, tol=tol,
+        max_seconds=max_seconds,
+    )  # fmt: skip
+
+
+def tabled(
+    subject: Subject,
+    changes: Sequence[Change] | None,
+    *,
+    limits: bool = True,
+    steps: int = STEPS,
+    num_seeds: int = 1,
+    tol: float = WIDE,
+    max_seconds: float | None = None,
+) -> WhatIf:
+    """``what_if`` for a subject that was read before."""
     began = time.monotonic()
     deadline = began + checked_seconds(max_seconds)
-    subject = as_subject(
-        model, data, loss, optimizer=optimizer, momentum=momentum, device=device,
-        seed=checked_seed(seed),
-    )  # fmt: skip
-    seeds = tuple(range(seed, seed + checked_count(num_seeds, "num_seeds")))
-    trainings = Trainings(subject, data, steps, batch_size, seeds, tol, deadline)
+    first = subject.seed
+    seeds = tuple(range(first, first + checked_count(num_seeds, "num_seeds")))
+    trainings = Trainings(subject, steps, seeds, tol, deadline)
     chosen = _listed(changes, subject)
     how = trainings if limits else None
     with progress("changes", len(chosen) + 1) as tick:
@@ -116,7 +145,11 @@ def what_if(
         tuple(variants),
         time.monotonic() - began,
         {
-            "loss": subject.task.loss.description,
+            "loss": subject.objective.loss.description,
+            "statistics": in_words(subject.model, "batch"),
+            "parameters": "all trainable",
+            **subject.source.convention,
+            "seed": subject.seed,
             "optimizer": subject.optimizer_name,
             "momentum": subject.momentum,
             "steps": steps if limits else None,
@@ -156,8 +189,9 @@ def promising_changes(layout: Layout, *, samples: int | None = None) -> tuple[st
 
 def _listed(changes: Sequence[Change] | None, subject: Subject) -> list[Change]:
     if changes is None:
-        loss = None if subject.task.has_outputs else subject.loss
-        layout = norm_layout(subject.model, subject.batches[:1], loss, seed=subject.seed)
+        layout = norm_layout(
+            subject.model, subject.source, subject.objective, num_batches=None, seed=subject.seed
+        )
         return list(promising_changes(layout, samples=subject.samples))
     if isinstance(changes, str | Transform):
         return [changes]
@@ -175,9 +209,11 @@ def _variant(subject: Subject, change: Change | None, trainings: Trainings | Non
         return _measured(subject, BEFORE, trainings)
     text = _text(change)
     try:
-        changed = replace(subject, model=apply_transform(subject.model, change))
-        if isinstance(subject.optimizer, Remade):
-            changed = replace(changed, optimizer=subject.optimizer.of_changed(changed.model))
+        changed = subject.of(apply_transform(subject.model, change))
+        made = subject.training.optimizer
+        if isinstance(made, Remade):
+            remade = replace(subject.training, optimizer=made.of_changed(changed.model))
+            changed = replace(changed, training=remade)
         how = None if trainings is None else replace(trainings, subject=changed)
         return _measured(changed, text, how)
     except KeyboardInterrupt:
@@ -209,7 +245,9 @@ def _measured(subject: Subject, text: str, trainings: Trainings | None) -> Varia
 def _worst(subject: Subject) -> tuple[float, str, str]:
     """Largest kappa_80% of the hidden layers, where it is, and why there is none."""
     try:
-        found = conditioning(subject.model, subject.batches[:1], subject.loss, seed=subject.seed)
+        found = conditioning(
+            subject.model, subject.source, subject.objective, num_batches=None, seed=subject.seed
+        )
     except NormscopeError as error:
         return math.nan, "", f"no conditioning: {said(error)}"
     layers = found.layers[:-1] or found.layers  # the last one is singular under softmax
@@ -222,11 +260,11 @@ def _trained(subject: Subject, found: Variant, trainings: Trainings) -> Variant:
         why = "no trainings: max_seconds are used up"
         return _noted(replace(found, ended=why), why)
     try:
-        limit = trainings.limit(subject.model)
+        limit = trainings.limit()
     except NormscopeError as error:
         return _noted(found, f"no limit: {said(error)}")
     # A bisection trains next to the limits, where networks learn badly or not at all.
-    race, ended = trainings.race(subject.model, limit, steps=trainings.steps)
+    race, ended = trainings.race(limit, steps=trainings.steps)
     sound = [t for t in (*limit.trials, *race) if not t.diverged]
     best = min(sound, key=lambda t: (not t.learned, t.final), default=None)
     found = replace(

@@ -17,8 +17,6 @@ from torch import Tensor, nn
 
 from normscope.subject.session import patch_forward
 
-__all__ = ["fuse_batch_norms"]
-
 _FUSED = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 

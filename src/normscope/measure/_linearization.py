@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -12,18 +10,12 @@ from torch.utils import _pytree as pytree
 
 from normscope.measure._fused import fuse_batch_norms
 from normscope.measure._tape import Tape, UntapedError, directional, record
+from normscope.measure.operators.base import Groups
 from normscope.subject.batch import Batch
-from normscope.subject.checkpoints import recomputed
 from normscope.subject.functional import ModelFunction
 from normscope.subject.interrupts import safe_point
 from normscope.subject.losses import flat
-
-__all__ = ["Groups", "Linearization"]
-
-# Several vectors at once save the overhead of small networks (half to four fifths of the time);
-# from some MB of activations on a loop is as fast, and takes less memory.
-VECTORIZED_BYTES = 32e6
-VECTORIZED_ROW = 2e6
+from normscope.subject.session import recomputed
 
 
 class Linearization:
@@ -207,36 +199,6 @@ class Linearization:
         """Drop the saved graphs; later calls run the network again."""
         self._graph = self._transposed = self._tape = self._pair = None
         self._keep = self._taped = False
-
-
-class Groups:
-    """Applies a map to several rows at once where that works and pays, else one by one."""
-
-    def __init__(self, bytes_per_row: float) -> None:
-        small = bytes_per_row <= VECTORIZED_ROW
-        self._size = int(VECTORIZED_BYTES // max(bytes_per_row, 1.0)) if small else 1
-
-    def apply(
-        self,
-        group: Callable[[Tensor], Tensor],
-        one: Callable[[Tensor], Tensor],
-        vectors: Tensor,
-    ) -> Tensor:
-        """The results for all rows of ``vectors``, stacked."""
-        if len(vectors) == 1:
-            return one(vectors[0])[None]
-        if self._size > 1:
-            try:
-                return self._at_once(group, vectors)
-            except (RuntimeError, Warning):
-                self._size = 1
-        return torch.stack([one(vector) for vector in vectors])
-
-    def _at_once(self, group: Callable[[Tensor], Tensor], vectors: Tensor) -> Tensor:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")  # a missing batching rule: slower than a loop
-            starts = range(0, len(vectors), self._size)
-            return torch.cat([group(vectors[i : i + self._size]) for i in starts])
 
 
 def _detached(leaf: Any) -> Any:

@@ -14,8 +14,6 @@ from normscope.registry import Registry
 from normscope.subject.batch import float_leaves
 from normscope.subject.likelihoods import SquaredLoss
 
-__all__ = ["OutputMap", "output_map"]
-
 
 @dataclass(frozen=True)
 class OutputMap:

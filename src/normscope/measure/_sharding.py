@@ -15,8 +15,6 @@ from normscope.errors import InputError, MeasurementError
 if TYPE_CHECKING:
     from normscope.measure.risk import Risk
 
-__all__ = ["Sharing", "joined"]
-
 
 @dataclass(frozen=True)
 class Sharing:

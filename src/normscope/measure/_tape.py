@@ -22,8 +22,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 from torch.utils.weak import WeakTensorKeyDictionary
 
-__all__ = ["Tape", "UntapedError", "directional", "record"]
-
 
 class UntapedError(RuntimeError):
     """The pass cannot be replayed (it overwrites what a replay would need)."""

@@ -17,9 +17,6 @@ from torch.nn import functional
 
 from normscope.subject.session import patch_forward
 
-__all__ = ["Names", "Tap", "attach_taps"]
-
-
 Names = tuple[str, ...]
 Factors = dict[Names, tuple[Tensor | None, Tensor]]
 

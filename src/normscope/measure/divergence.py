@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from normscope.errors import InputError
 
-__all__ = ["Divergence"]
-
 
 @dataclass(frozen=True)
 class Divergence:

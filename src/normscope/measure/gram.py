@@ -18,19 +18,18 @@ from torch import Tensor, nn
 from normscope.errors import InputError, MeasurementError
 from normscope.measure._output_norms import output_map
 from normscope.measure._taps import Names, Tap, attach_taps
+from normscope.measure.operators.base import require_outputs
 from normscope.measure.operators.blocks import sub_parameters
 from normscope.measure.operators.fisher import FisherOperator, fisher
-from normscope.measure.operators.jacobian import JacobianOperator, require_outputs
+from normscope.measure.operators.jacobian import JacobianOperator
 from normscope.measure.progress import progress
 from normscope.measure.risk import Risk
 from normscope.results.gram import GramSpectrum
-from normscope.subject.batch import Batch, call_arguments, float_leaves
+from normscope.subject.batch import Batch, float_leaves
 from normscope.subject.functional import ModelFunction
 from normscope.subject.interrupts import safe_point
 from normscope.subject.memory import readable_bytes
 from normscope.subject.process import measurement
-
-__all__ = ["gram_matrix", "gram_spectrum"]
 
 PAIR_BLOCK = 2e7  # entries of a block of pairs of positions
 COLUMNS = 64  # of a Gram matrix that are made at a time by products
@@ -234,12 +233,12 @@ class _BatchFactors:
 
         def run(model: nn.Module, inputs: Any) -> Any:
             attach_taps(model, wanted, batch.size, taps)
-            args, kwargs = call_arguments(model, inputs)
-            return model(*args, **kwargs)
+            return risk.objective.run(model, inputs)
 
         function = ModelFunction(
-            risk.model, risk.parameters, statistics=risk.statistics, seed=risk.seed, run=run
-        )
+            risk.model, risk.parameters, risk.objective,
+            statistics=risk.statistics, seed=risk.seed, run=run,
+        )  # fmt: skip
         prepared = risk.function().prepared(batch)
         with function.open():
             with torch.enable_grad():

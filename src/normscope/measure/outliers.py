@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from normscope.errors import InputError
-from normscope.measure.operators.base import LinearOperator
+from normscope.measure.operators.base import LinearOperator, require_outputs
 from normscope.measure.operators.fisher import fisher
 from normscope.measure.operators.hessian import hessian
-from normscope.measure.operators.jacobian import jacobian, require_outputs
+from normscope.measure.operators.jacobian import jacobian
 from normscope.measure.risk import Risk
 from normscope.measure.spectral.lanczos import top_eigenvalues
 from normscope.measure.spectral.norm import trace_of_square
@@ -22,8 +22,6 @@ from normscope.results.outliers import LeadingDirections, SpectralBounds
 from normscope.subject.batch import float_leaves
 from normscope.subject.likelihoods import SquaredLoss
 from normscope.subject.process import measurement
-
-__all__ = ["leading_directions", "mean_gradients", "residual_term", "spectral_bounds"]
 
 
 def mean_gradients(risk: Risk) -> Tensor:

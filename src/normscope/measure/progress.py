@@ -8,8 +8,6 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-__all__ = ["progress"]
-
 PATIENCE = 1.0  # seconds before a bar appears
 
 

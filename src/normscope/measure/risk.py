@@ -3,33 +3,29 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Sequence
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from normscope.errors import InputError, MeasurementError
-from normscope.measure._proof import loss_and_gradient, prove
+from normscope.errors import InputError, MeasurementError, NormscopeError
 from normscope.measure._sharding import Sharing, joined
-from normscope.measure.splitting import PASSING, PASSING_TWICE, Piece, pieces
-from normscope.seeds import checked_seed
-from normscope.subject.batch import Batch, materialized
-from normscope.subject.checkpoints import recomputed
+from normscope.subject.batch import Batch, failed_on
 from normscope.subject.functional import ModelFunction
-from normscope.subject.grammar import as_loss
-from normscope.subject.loaders import reading
-from normscope.subject.losses import Loss, LossItself, flat
-from normscope.subject.memory import budget_bytes
+from normscope.subject.losses import flat
+from normscope.subject.memory import PASSING, PASSING_TWICE, Piece, budget_bytes, pieces
+from normscope.subject.objective import LossFn, LossLike, OutputsFn
 from normscope.subject.parameters import ParameterSet, half_precision, select_parameters
+from normscope.subject.problem import Problem, as_problem
 from normscope.subject.process import measurement
-from normscope.subject.session import original_module
-from normscope.subject.statistics import check_statistics, in_words
+from normscope.subject.reading import NUM_BATCHES, sampled
+from normscope.subject.session import recomputed
+from normscope.subject.statistics import check_statistics, coupling_layers, in_words
 
-__all__ = ["Risk", "check_model", "checked_risk"]
-
-LossLike = str | nn.Module | Callable[[Any, Any], Tensor]
+PROOF_SAMPLES = 8  # randomness shows on a few samples; the whole batch would cost two gradients
 
 
 class Risk:
@@ -84,17 +80,50 @@ class Risk:
         seed: int = 0,
         memory: str | int | None = None,
     ) -> None:
-        self._setup(
-            model,
-            loss=as_loss(loss),
-            run=None,
-            statistics=statistics,
-            parameters=parameters,
+        problem = as_problem(model, [(inputs, targets)], loss, seed=seed, exact=True)
+        self._setup(problem, None, statistics=statistics, parameters=parameters, memory=memory)
+
+    @classmethod
+    @measurement
+    def from_data(
+        cls,
+        model: nn.Module,
+        data: Any,
+        loss: LossLike | None = None,
+        *,
+        loss_fn: LossFn | None = None,
+        outputs_fn: OutputsFn | None = None,
+        batch_size: int | None = None,
+        num_batches: int | None = NUM_BATCHES,
+        statistics: str,
+        parameters: str | Sequence[str] | None = None,
+        seed: int = 0,
+        memory: str | int | None = None,
+    ) -> Risk:
+        """The risk of the first batches of any data, as every measurement reads it.
+
+        Args:
+            model: any module.
+            data: the name of a data set, a ``DataSet``, a pair (inputs, targets), a torch
+                ``Dataset``, a loader or a list of batches.
+            loss: as above; or pass ``loss_fn``.
+            loss_fn: ``loss_fn(model, batch)``, for the Hessian only: it hides the outputs.
+            outputs_fn: ``outputs_fn(model, batch) -> (outputs, targets)`` for batches that are not
+                (inputs, targets); goes with ``loss``.
+            batch_size: samples in a batch, 128 by default; a loader brings its own.
+            num_batches: how many of the first batches; None for all.
+            statistics: as above.
+            parameters: as above.
+            seed: of the order of the data too.
+            memory: as above.
+        """
+        problem = as_problem(
+            model, data, loss, loss_fn=loss_fn, outputs_fn=outputs_fn, batch_size=batch_size,
             seed=seed,
-            memory=memory,
+        )  # fmt: skip
+        return cls.of(
+            problem, num_batches, statistics=statistics, parameters=parameters, memory=memory
         )
-        self.batches: list[Batch] = materialized([(inputs, targets)], split=True)
-        prove(self)
 
     @classmethod
     @measurement
@@ -109,21 +138,9 @@ class Risk:
         seed: int = 0,
         memory: str | int | None = None,
     ) -> Risk:
-        """The risk of several batches, each ``(inputs, targets)`` or ``inputs``; all are kept."""
-        risk = cls.__new__(cls)
-        risk._setup(
-            model,
-            loss=as_loss(loss),
-            run=None,
-            statistics=statistics,
-            parameters=parameters,
-            seed=seed,
-            memory=memory,
-        )
-        with reading(batches, risk.device):
-            risk.batches = materialized(batches, split=True)
-        prove(risk)
-        return risk
+        """The risk of exactly these batches, each ``(inputs, targets)`` or ``inputs``."""
+        problem = as_problem(model, _batches(batches), loss, seed=seed, exact=True)
+        return cls.of(problem, None, statistics=statistics, parameters=parameters, memory=memory)
 
     @classmethod
     @measurement
@@ -131,55 +148,52 @@ class Risk:
         cls,
         model: nn.Module,
         batches: Iterable[Any],
-        loss_fn: Callable[[nn.Module, Any], Tensor],
+        loss_fn: LossFn,
         *,
         statistics: str,
         parameters: str | Sequence[str] | None = None,
         seed: int = 0,
         memory: str | int | None = None,
     ) -> Risk:
-        """The risk given by ``loss_fn(model, batch)``, for the Hessian only.
+        """The risk given by ``loss_fn(model, batch)`` on exactly these batches, for the Hessian.
 
         The outputs are hidden inside ``loss_fn``, so Jacobian and Fisher matrix are not defined.
         """
-        if not callable(loss_fn):
-            raise InputError(f"loss_fn must be a function loss_fn(model, batch). Got {loss_fn!r}.")
+        problem = as_problem(model, _batches(batches), loss_fn=loss_fn, seed=seed, exact=True)
+        return cls.of(problem, None, statistics=statistics, parameters=parameters, memory=memory)
+
+    @classmethod
+    @torch.inference_mode(False)
+    def of(cls, problem: Problem, num_batches: int | None, **options: Any) -> Risk:
+        """The risk of the first batches of a problem."""
         risk = cls.__new__(cls)
-        risk._setup(
-            model,
-            loss=LossItself(),
-            run=loss_fn,
-            statistics=statistics,
-            parameters=parameters,
-            seed=seed,
-            memory=memory,
-        )
-        with reading(batches, risk.device):
-            risk.batches = materialized(batches, split=False)
-        prove(risk)
+        risk._setup(problem, num_batches, **options)
         return risk
 
     def _setup(
         self,
-        model: nn.Module,
+        problem: Problem,
+        num_batches: int | None,
         *,
-        loss: Loss,
-        run: Callable[[nn.Module, Any], Any] | None,
         statistics: str,
-        parameters: str | Sequence[str] | None,
-        seed: int,
-        memory: str | int | None,
+        parameters: str | Sequence[str] | None = None,
+        memory: str | int | None = None,
     ) -> None:
-        check_model(model)
-        self.model = original_module(model)
-        self.loss = loss
+        self.model = problem.model
+        self.objective = problem.objective
+        self.loss = problem.objective.loss
         self.statistics = statistics
-        self.seed = checked_seed(seed)
+        self.seed = problem.seed
         self.parameters: ParameterSet = select_parameters(self.model, parameters)
-        self._run = run
         self.sharing: Sharing | None = None
         check_statistics(self.model, statistics)
         self.budget = budget_bytes(memory, self.device)
+        stream = problem.source.stream(num_batches)
+        function = self.function()
+        held = [function.with_targets(batch) for batch in stream]
+        self.left_out = stream.left_out
+        self.batches = [replace(batch, weight=1 / len(held)) for batch in held]
+        _prove(self)
 
     @property
     def device(self) -> torch.device:
@@ -206,7 +220,7 @@ class Risk:
     @property
     def has_outputs(self) -> bool:
         """False for ``from_loss_fn``: outputs, and all that needs them, are unknown."""
-        return self._run is None
+        return self.objective.has_outputs
 
     @property
     def convention(self) -> dict[str, str]:
@@ -221,6 +235,7 @@ class Risk:
             "loss": self.loss.description,
             "parameters": self.parameters.description,
             "statistics": in_words(self.model, self.statistics),
+            **sampled([batch.size for batch in self.batches], self.left_out),
             "samples": f"{self.num_samples} in {batches}",
             "precision": str(self.dtype).removeprefix("torch.") + kept,
             "seed": str(self.seed),
@@ -237,9 +252,9 @@ class Risk:
         function = ModelFunction(
             self.model,
             self.parameters,
+            self.objective,
             statistics=self.statistics,
             seed=self.seed,
-            run=self._run,
         )
         _check_parameters(function)
         return function
@@ -280,7 +295,7 @@ class Risk:
             with function.open(), torch.no_grad():
                 outputs = function(function.values, piece.batch)
             function.check_finite(flat(outputs), piece.batch)
-            loss = self.loss_of(function, outputs, piece.batch)
+            loss = function.loss(outputs, piece.batch)
             total += piece.batch.weight * loss.detach().cpu().double()
         return float(self.reduced(total))
 
@@ -293,22 +308,23 @@ class Risk:
             with function.open(blocks=recomputed if piece.checkpointed else None):
                 leaves, outputs = function.with_graph(piece.batch)
                 with torch.enable_grad():
-                    loss = self.loss_of(function, outputs, piece.batch)
-                total += piece.batch.weight * loss_and_gradient(function, leaves, loss)[1]
+                    loss = function.loss(outputs, piece.batch)
+                total += piece.batch.weight * function.loss_gradient(leaves, loss)[1]
         total = self.reduced(total)
         self.parameters.require_finite(total, "The gradient of the loss")
         return total
 
-    def loss_of(self, function: ModelFunction, outputs: Any, batch: Batch) -> Tensor:
-        """The loss of given outputs of one batch; refuses what does not fit."""
-        if self.has_outputs and batch.targets is None:
-            raise InputError(
-                "This needs the loss itself, and the risk has no targets. Pass targets; without "
-                "them only the Jacobian and the true or sampled Fisher matrix are defined."
-            )
-        targets = function.targets(batch)
-        self.loss.check(outputs, targets)
-        return self.loss.value(outputs, targets)
+
+def _batches(batches: Any) -> Any:
+    """What can only be batches: two tensors in a list are two of them, not a pair."""
+    single = isinstance(batches, Tensor | Mapping | str)
+    if single or not isinstance(batches, Iterable):
+        raise InputError(
+            "batches must be a DataLoader or a list, one (inputs, targets) per batch. Got a "
+            f"{type(batches).__name__}; for one batch write Risk(model, inputs, targets, ...), for "
+            "other data Risk.from_data."
+        )
+    return list(batches) if isinstance(batches, tuple) else batches
 
 
 def checked_risk(risk: Any, what: str) -> Risk:
@@ -321,23 +337,6 @@ def checked_risk(risk: Any, what: str) -> Risk:
     return risk
 
 
-def check_model(model: nn.Module) -> None:
-    """Refuse what is no module, a scripted one, and one spread over several devices."""
-    if not isinstance(model, nn.Module):
-        raise InputError(f"model must be a torch.nn.Module. Got {type(model).__name__} instead.")
-    if isinstance(model, torch.jit.ScriptModule):
-        raise InputError(
-            "A scripted module cannot be measured: its parameters cannot be exchanged. Pass the "
-            "original nn.Module."
-        )
-    devices = {str(p.device) for p in model.parameters()}
-    if len(devices) > 1:
-        raise InputError(
-            f"The parameters are spread over {', '.join(sorted(devices))}; one vector of all of "
-            "them needs one device. Move the model with model.to(device)."
-        )
-
-
 def _check_parameters(function: ModelFunction) -> None:
     for name, value in zip(function.parameters.names, function.values, strict=True):
         if not bool(value.isfinite().all()):
@@ -347,3 +346,90 @@ def _check_parameters(function: ModelFunction) -> None:
                 "infinite). Training has diverged, or a wrong checkpoint was loaded: measure an "
                 "earlier one."
             )
+
+
+def _prove(risk: Risk) -> None:
+    """Run loss and gradient twice on some samples: finite, connected and reproducible."""
+    _refuse_single_samples(risk)
+    function = risk.function()
+    batch = _proof_batch(risk, function)
+    try:
+        first = _probe(risk, function, batch)
+        second = _probe(risk, function, batch)
+    except NormscopeError:
+        raise
+    except Exception as error:
+        raise MeasurementError(
+            f"The model and its loss cannot be run on the first batch: "
+            f"{failed_on(error, risk.model, batch.inputs, batch.targets)}"
+        ) from error
+    _require_finite(function, batch, *first)
+    gap = max(_relative(a, b) for a, b in zip(first, second, strict=True))
+    if gap > torch.finfo(first[1].dtype).eps ** 0.75:
+        raise MeasurementError(
+            f"Two passes over the same batch differ (relative {gap:.1e}), although the random "
+            "generators of torch, numpy and Python restart from the same seed. The model must "
+            "keep a state or draw numbers elsewhere; curvature of a changing function is not "
+            "defined. Make that part deterministic for the measurement."
+        )
+
+
+def _probe(risk: Risk, function: ModelFunction, batch: Batch) -> tuple[Tensor, Tensor]:
+    with function.open():
+        leaves, outputs = function.with_graph(batch)
+        with torch.enable_grad():
+            loss = _probed_loss(risk, function, outputs, batch)
+        return function.loss_gradient(leaves, loss)
+
+
+def _probed_loss(risk: Risk, function: ModelFunction, outputs: Any, batch: Batch) -> Tensor:
+    if risk.has_outputs and batch.targets is None:  # any loss will do to test the model
+        risk.loss.check(outputs, None)
+        return 0.5 * flat(outputs).square().sum()
+    return function.loss(outputs, batch)
+
+
+def _proof_batch(risk: Risk, function: ModelFunction) -> Batch:
+    batch = risk.batches[0]
+    if batch.size > PROOF_SAMPLES and risk.has_outputs:
+        part = batch.part(0, PROOF_SAMPLES)
+        try:
+            with function.open(), torch.no_grad(), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                _probed_loss(risk, function, function(function.values, part), part)
+            return part
+        except Exception:
+            pass  # only whole batches fit this model
+    return batch
+
+
+def _require_finite(function: ModelFunction, batch: Batch, loss: Tensor, gradient: Tensor) -> None:
+    if not bool(loss.isfinite()):
+        with function.open(), torch.no_grad():
+            outputs = function(function.values, batch)
+        function.check_finite(flat(outputs), batch)
+        raise MeasurementError(
+            f"The loss is {float(loss)} although the outputs are finite: look at the loss "
+            "function and the targets (a logarithm of zero, an overflow of exp)."
+        )
+    function.parameters.require_finite(gradient, "The gradient of the loss")
+
+
+def _refuse_single_samples(risk: Risk) -> None:
+    layers = coupling_layers(risk.model)
+    if risk.statistics == "running" or not layers or not risk.has_outputs:
+        return
+    for index, batch in enumerate(risk.batches):
+        if batch.size == 1:
+            name, layer = next(iter(layers.items()))
+            raise InputError(
+                f"Batch {index} has one sample, and {type(layer).__name__} {name!r} would "
+                f"normalize it by its own mean and variance under statistics="
+                f"{risk.statistics!r}. Use larger batches; Risk and the probes "
+                "also take statistics='running'."
+            )
+
+
+def _relative(a: Tensor, b: Tensor) -> float:
+    scale = float(torch.maximum(a.norm(), b.norm()))
+    return float((a - b).norm()) / scale if scale > 0 else 0.0

@@ -11,8 +11,6 @@ from normscope.errors import InputError
 from normscope.registry import near_match
 from normscope.spec.activations import activation
 
-__all__ = ["Erf", "activation_module", "activation_name", "register_activation_module"]
-
 
 class Erf(nn.Module):
     """erf(scale x)."""

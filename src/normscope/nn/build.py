@@ -15,8 +15,6 @@ from normscope.nn.norm import BatchNorm, GroupNorm, LayerNorm
 from normscope.seeds import child_seed
 from normscope.spec import LayerSpec, NetworkSpec, NormSpec
 
-__all__ = ["ResidualBranch", "build"]
-
 
 class ResidualBranch(nn.Module):
     """x + beta (W phi(norm(x)) + b): one layer of the residual form.

@@ -18,8 +18,6 @@ from normscope.spec import LayerSpec, NetworkSpec, NormSpec
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Description", "describe"]
-
 
 @dataclass(frozen=True, eq=False)
 class Description(Record):

@@ -20,8 +20,6 @@ from normscope.nn.activations import activation_name
 from normscope.nn.init import AFFINE
 from normscope.nn.norm import ChannelNorm, GroupNorm, LayerNorm, RMSNorm
 
-__all__ = ["NORM_TYPES", "Graph", "Step", "is_norm", "traced"]
-
 NORM_TYPES = (
     nn.modules.batchnorm._BatchNorm,
     nn.modules.instancenorm._InstanceNorm,
@@ -36,6 +34,13 @@ NORM_TYPES = (
 )
 POOLS = (nn.AdaptiveAvgPool2d, nn.AvgPool2d, nn.MaxPool2d, nn.AdaptiveMaxPool2d)
 PASSED = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.AlphaDropout)
+_KINDS: dict[str, Any] = {
+    "affine": AFFINE,
+    "norm": NORM_TYPES,
+    "identity": nn.Identity,
+    "drop": PASSED,
+    "flatten": nn.Flatten,
+}
 
 _ACTIVATIONS: dict[Any, str] = {
     torch.relu: "relu",
@@ -172,16 +177,9 @@ def _step(node: fx.Node, model: nn.Module, wrapped: bool) -> Step:
 
 
 def _module_step(name: str, module: nn.Module) -> Step:
-    if isinstance(module, AFFINE):
-        return Step("affine", name, module=module)
-    if is_norm(module):
-        return Step("norm", name, module=module)
-    if isinstance(module, nn.Identity):
-        return Step("identity", name, module=module)
-    if isinstance(module, PASSED):
-        return Step("drop", name, module=module)
-    if isinstance(module, nn.Flatten):
-        return Step("flatten", name, module=module)
+    for kind, types in _KINDS.items():
+        if isinstance(module, types):
+            return Step(kind, name, module=module)
     if isinstance(module, POOLS):
         whole = isinstance(module, nn.AdaptiveAvgPool2d) and module.output_size in (1, (1, 1))
         return Step("pool" if whole else "other pool", name, module=module)

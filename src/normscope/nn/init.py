@@ -14,8 +14,6 @@ from normscope.errors import InputError
 from normscope.registry import Registry
 from normscope.seeds import child_seed
 
-__all__ = ["AFFINE", "INITS", "Init", "draw_layer", "fans", "gaussian", "initialize", "undrawn"]
-
 Init = Callable[[Tensor, "Tensor | None", torch.Generator], None]
 M = TypeVar("M", bound=nn.Module)
 AFFINE = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)

@@ -14,8 +14,6 @@ from normscope.nn.norm import BatchNorm, GroupNorm, LayerNorm
 from normscope.record import Record
 from normscope.spec import NormSpec
 
-__all__ = ["LayerReading", "UnreadableError", "read_affine", "read_norm"]
-
 
 class UnreadableError(Exception):
     """A layer is outside what a spec can say; the message is the reason."""

@@ -13,16 +13,16 @@ from normscope.report.style import (
     NEUTRAL,
     PALETTE,
     inline,
+    layer_axis,
+    legend,
     log_axis,
     number_label,
     positive,
-    whole_axis,
+    tips,
 )
 
 if TYPE_CHECKING:
     from normscope.results import Activations, ChannelStatistics, Growth
-
-__all__ = ["activation_chart"]
 
 WIDTH, HEIGHT = 330, 280
 SMALL = 200, 150
@@ -57,7 +57,7 @@ def activation_chart(
 def _depth(found: Activations, title: str | None) -> Any:
     layers = found.outputs or found.signals
     numbers = [signal.number for signal in (*layers, *found.rectified)]
-    x = alt.X("layer:Q", title="layer", **whole_axis(min(numbers), max(numbers)))
+    x = layer_axis(numbers)
     variances = _moment_panel(layers, "variance", "mean over channels of σ_c²", x)
     panels = [
         _moment_panel(layers, "mean", "mean over channels of |μ_c|", x),
@@ -97,14 +97,12 @@ def _moment_panel(layers: tuple[ChannelStatistics, ...], name: str, label: str, 
     axis = log_axis([row["low"] for row in rows] + [row["high"] for row in rows])
     base = alt.Chart(inline(rows)).encode(x=x)
     y = alt.Y("value:Q", title=label, **axis)
-    tips = [alt.Tooltip("name:N"), alt.Tooltip("layer:Q")] + [
-        alt.Tooltip(f"{key}:Q", format=".4~g") for key in ("value", "std")
-    ]
+    shown = tips("name:N", alt.Tooltip("layer:Q"), "value:Q", "std:Q")
     bars = base.mark_rule(color=PALETTE[0], opacity=SPREAD).encode(
         y=alt.Y("low:Q", title=label, **axis), y2="high:Q"
     )
     dots = base.mark_point(filled=True, size=26, opacity=1, color=PALETTE[0])
-    return alt.layer(bars, dots.encode(y=y, tooltip=tips))
+    return alt.layer(bars, dots.encode(y=y, tooltip=shown))
 
 
 def _growth_lines(found: Activations, x: Any) -> list[Any]:
@@ -123,6 +121,7 @@ def _growth_lines(found: Activations, x: Any) -> list[Any]:
 
 def _share_panel(found: Activations, x: Any) -> Any:
     kinds = {"dead: never pass": "dying", "full: always pass": "full"}
+    colours = dict(zip(kinds, PALETTE[1:], strict=False))
     rows: list[dict[str, Any]] = [
         {"layer": s.number, "name": s.name, "units": label}
         | {"share": float(getattr(s, kind).mean())}
@@ -136,12 +135,7 @@ def _share_panel(found: Activations, x: Any) -> Any:
         axis=alt.Axis(format="%"),
         scale=alt.Scale(domain=[0, min(top, 1.0)]),
     )
-    colour = alt.Color(
-        "units:N",
-        title=None,
-        scale=alt.Scale(domain=list(kinds), range=[PALETTE[1], PALETTE[2]]),
-        legend=alt.Legend(orient="top"),
-    )
+    colour = legend(alt.Color, "units:N", colours, orient="top")
     return (
         alt.Chart(inline(rows))
         .mark_line(point=alt.OverlayMarkDef(size=20), strokeWidth=1)
@@ -182,7 +176,7 @@ def _histogram_panel(signal: ChannelStatistics, channel: int) -> Any:
     y = alt.Y("density:Q", title=None, axis=None)
     bars = alt.Chart(inline(rows)).mark_rect(color=PALETTE[0], strokeWidth=0)
     zero = alt.Chart(inline([{"zero": 0.0}])).mark_rule(color=NEUTRAL, strokeDash=[4, 3])
-    tips = [alt.Tooltip(f"{name}:Q", format=".4~g") for name in ("low", "high", "density")]
-    return alt.layer(
-        bars.encode(x=x, x2="high:Q", y=y, y2="floor:Q", tooltip=tips), zero.encode(x="zero:Q")
-    ).properties(width=SMALL[0], height=SMALL[1])
+    shown = bars.encode(
+        x=x, x2="high:Q", y=y, y2="floor:Q", tooltip=tips("low:Q", "high:Q", "density:Q")
+    )
+    return alt.layer(shown, zero.encode(x="zero:Q")).properties(width=SMALL[0], height=SMALL[1])

@@ -32,8 +32,6 @@ from normscope.report import (
 )
 from normscope.report.style import theme
 
-__all__ = ["CHARTS", "chart"]
-
 # type of result -> drawing(result, **options) without theme
 CHARTS: Registry[Callable[..., Any]] = Registry("kind of chart")
 CHARTS.add("Prediction", predictions.layer_chart)

@@ -8,12 +8,19 @@ from typing import TYPE_CHECKING, Any
 import altair as alt
 
 from normscope.errors import InputError
-from normscope.report.style import NEUTRAL, PALETTE, inline, log_axis, positive
+from normscope.report.style import (
+    NEUTRAL,
+    PALETTE,
+    inline,
+    legend,
+    log_axis,
+    named_scale,
+    positive,
+    tips,
+)
 
 if TYPE_CHECKING:
     from normscope.results import Comparison
-
-__all__ = ["comparison_chart"]
 
 WIDTH, ROW = 460, 64
 PLAIN, OWN = "JᵀJ / T", "of the loss"
@@ -30,16 +37,17 @@ def comparison_chart(found: Comparison, *, title: str | None = None) -> Any:
     ends = [end for row in rows for end in (row["low"], row["high"])]
     x = {"title": "largest eigenvalue λ_max", **log_axis(ends)}
     y = alt.Y("matrix:N", title=None, sort=order, axis=alt.Axis(labelLimit=140))
+    colour = legend(alt.Color, "kind:N", COLOURS, orient="top", symbolSize=110)
     base = alt.Chart(inline(rows)).encode(y=y)
     link = base.mark_line(color=NEUTRAL, strokeWidth=2).encode(
         x=alt.X("value:Q", **x), detail="matrix:N"
     )
-    bars = base.mark_rule(strokeWidth=3).encode(x=alt.X("low:Q", **x), x2="high:Q", color=_colour())
+    bars = base.mark_rule(strokeWidth=3).encode(x=alt.X("low:Q", **x), x2="high:Q", color=colour)
     dots = base.mark_point(filled=True, size=130, opacity=1).encode(
         x=alt.X("value:Q", **x),
-        color=_colour(),
-        shape=alt.Shape("kind:N", title=None, scale=_scale(SHAPES)),
-        tooltip=_tooltips(),
+        color=colour,
+        shape=alt.Shape("kind:N", title=None, scale=named_scale(SHAPES)),
+        tooltip=tips("matrix:N", "kind:N", "value:Q λ_max"),
     )
     heading = alt.Title(
         title or "Largest eigenvalue, predicted and measured", subtitle=_notes(found)
@@ -70,21 +78,3 @@ def _notes(found: Comparison) -> list[str]:
     if found.loss_scale != 1 and math.isfinite(found.loss_scale):
         notes.append(f"prediction for the loss: scaled by {found.loss_scale:.3g}, an approximation")
     return [*notes, *found.flags]
-
-
-def _colour() -> Any:
-    return alt.Color(
-        "kind:N", title=None, scale=_scale(COLOURS), legend=alt.Legend(orient="top", symbolSize=110)
-    )
-
-
-def _scale(values: dict[str, str]) -> Any:
-    return alt.Scale(domain=list(values), range=list(values.values()))
-
-
-def _tooltips() -> list[Any]:
-    return [
-        alt.Tooltip("matrix:N"),
-        alt.Tooltip("kind:N"),
-        alt.Tooltip("value:Q", title="λ_max", format=".4~g"),
-    ]

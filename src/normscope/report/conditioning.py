@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import altair as alt
 
 from normscope.errors import InputError
-from normscope.report.style import PALETTE, inline, log_axis, positive, whole_axis
+from normscope.report.style import PALETTE, inline, layer_axis, legend, log_axis, positive, tips
 from normscope.report.wording import counted
 
 if TYPE_CHECKING:
     from normscope.results.conditioning import Conditioning
-
-__all__ = ["conditioning_chart"]
 
 WIDTH, HEIGHT = 380, 280
 PARTS = {
@@ -39,8 +39,7 @@ def conditioning_chart(
     if not sizes:
         raise InputError("There is nothing to draw: no layer has a positive eigenvalue.")
     heading = title or f"Conditioning of {counted(len(result.layers), 'layer')}"
-    numbers = [layer.number for layer in result.layers]
-    x = alt.X("layer:Q", title="layer", **whole_axis(min(numbers), max(numbers)))
+    x = layer_axis(layer.number for layer in result.layers)
     parts, shares = [PARTS[part] for part in shown], [_share(p) for p in result.p]
     left = _panel(sizes, parts, "largest eigenvalue λ_max", x)
     right = _panel(ratios, shares, f"condition number κ_p of {PARTS[of]}", x)
@@ -56,9 +55,13 @@ def conditioning_chart(
 
 
 def _sizes(result: Conditioning, part: str) -> list[dict[str, Any]]:
+    return _rows(result, PARTS[part], result.lambda_max(part))
+
+
+def _rows(result: Conditioning, series: str, values: Iterable[float]) -> list[dict[str, Any]]:
     return [
-        {"layer": layer.number, "name": layer.name, "series": PARTS[part], "value": float(value)}
-        for layer, value in zip(result.layers, result.lambda_max(part), strict=True)
+        {"layer": layer.number, "name": layer.name, "series": series, "value": float(value)}
+        for layer, value in zip(result.layers, values, strict=True)
         if positive(value)
     ]
 
@@ -68,11 +71,7 @@ def _ratios(result: Conditioning, of: str) -> tuple[list[dict[str, Any]], list[s
     rows, infinite = [], []
     for p in result.p:
         values = result.kappa(p, of)
-        rows += [
-            {"layer": layer.number, "name": layer.name, "series": _share(p), "value": float(value)}
-            for layer, value in zip(result.layers, values, strict=True)
-            if positive(value)
-        ]
+        rows += _rows(result, _share(p), values)
         if singular := int(sum(v == float("inf") for v in values)):
             infinite.append(f"{_share(p)} in {singular} of {len(values)} layers")
     return rows, infinite
@@ -82,12 +81,8 @@ def _panel(rows: list[dict[str, Any]], order: list[str], label: str, x: Any) -> 
     """A line per series; shapes help where colours are not told apart."""
     y = alt.Y("value:Q", title=label, **log_axis(row["value"] for row in rows))
     colour = _series(alt.Color, order, PALETTE)
-    tips = [
-        alt.Tooltip("name:N", title="layer"),
-        alt.Tooltip("series:N", title="matrix" if "λ" in label else "share"),
-        alt.Tooltip("value:Q", format=".4~g"),
-    ]
-    base = alt.Chart(inline(rows)).encode(x=x, y=y, color=colour, tooltip=tips)
+    shown = tips("name:N layer", f"series:N {'matrix' if 'λ' in label else 'share'}", "value:Q")
+    base = alt.Chart(inline(rows)).encode(x=x, y=y, color=colour, tooltip=shown)
     marks = [base.mark_line(strokeWidth=2)]
     if len({row["layer"] for row in rows}) <= POINTS_UP_TO:
         dots = base.mark_point(filled=True, size=55, opacity=1)
@@ -96,9 +91,8 @@ def _panel(rows: list[dict[str, Any]], order: list[str], label: str, x: Any) -> 
 
 
 def _series(channel: Any, order: list[str], values: tuple[str, ...]) -> Any:
-    scale = alt.Scale(domain=order, range=[values[i % len(values)] for i in range(len(order))])
-    legend = alt.Legend(orient="bottom", columns=2)
-    return channel("series:N", title=None, sort=order, scale=scale, legend=legend)
+    given = dict(zip(order, itertools.cycle(values), strict=False))
+    return legend(channel, "series:N", given, sort=order, orient="bottom", columns=2)
 
 
 def _share(p: float) -> str:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["crossings", "zero_contour"]
-
 Array = NDArray[np.float64]
 Point = tuple[float, float]
 

@@ -9,8 +9,6 @@ import altair as alt
 
 from normscope.errors import NormscopeError
 
-__all__ = ["converter", "javascript_bundle", "pdf", "png", "svg"]
-
 SCALE = 2.0  # pixels per point of a png, so that text is sharp on today's screens
 
 

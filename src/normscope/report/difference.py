@@ -10,13 +10,21 @@ import altair as alt
 from normscope.errors import InputError
 from normscope.report.files import check_path
 from normscope.report.html import figure, filled
-from normscope.report.style import NEUTRAL, PALETTE, inline, log_axis, positive, theme
+from normscope.report.style import (
+    NEUTRAL,
+    PALETTE,
+    inline,
+    legend,
+    log_axis,
+    named_scale,
+    positive,
+    theme,
+    tips,
+)
 from normscope.report.wording import wording
 
 if TYPE_CHECKING:
     from normscope.results.examination_difference import ExaminationDifference, NumberChange
-
-__all__ = ["difference_page", "ratio_chart", "save_difference"]
 
 WIDTH, ROW = 420, 24
 WHERE = {
@@ -35,24 +43,14 @@ def ratio_chart(found: ExaminationDifference, *, title: str | None = None) -> An
     y = alt.Y(
         "name:N", title=None, sort=[row["name"] for row in rows], axis=alt.Axis(labelLimit=320)
     )
-    colours, shapes = ([values[i] for values in WHERE.values()] for i in (0, 1))
-    base = alt.Chart(inline(rows)).encode(
-        y=y,
-        color=alt.Color(
-            "side:N",
-            title=None,
-            scale=alt.Scale(domain=list(WHERE), range=colours),
-            legend=alt.Legend(orient="top"),
-        ),
-    )
+    colours, shapes = ({side: values[i] for side, values in WHERE.items()} for i in (0, 1))
+    colour = legend(alt.Color, "side:N", colours, orient="top")
+    base = alt.Chart(inline(rows)).encode(y=y, color=colour)
     bars = base.mark_rule(strokeWidth=2).encode(x=alt.X("one:Q", **x), x2="ratio:Q")
     dots = base.mark_point(filled=True, size=80, opacity=1).encode(
         x=alt.X("ratio:Q", **x),
-        shape=alt.Shape("side:N", title=None, scale=alt.Scale(domain=list(WHERE), range=shapes)),
-        tooltip=[
-            alt.Tooltip("name:N", title="number"),
-            *(alt.Tooltip(f"{key}:Q", format=".4~g") for key in ("first", "second", "ratio")),
-        ],
+        shape=alt.Shape("side:N", title=None, scale=named_scale(shapes)),
+        tooltip=tips("name:N number", "first:Q", "second:Q", "ratio:Q"),
     )
     line = alt.Chart(inline([{"one": 1.0}])).mark_rule(color=NEUTRAL, strokeDash=[5, 4])
     heading = alt.Title(title or "Numbers of B over those of A", subtitle=["1: no change"])

@@ -12,8 +12,6 @@ from normscope.registry import near_match
 from normscope.report.converter import converter, pdf, png, svg
 from normscope.report.html import chart_page
 
-__all__ = ["FORMATS", "check_path", "save"]
-
 FORMATS: dict[str, Callable[[dict[str, Any]], bytes]] = {
     ".png": png,
     ".svg": svg,

@@ -15,16 +15,16 @@ from normscope.report.style import (
     NEUTRAL,
     PALETTE,
     inline,
+    layer_axis,
     log_axis,
     number_label,
     positive,
+    tips,
     whole_axis,
 )
 
 if TYPE_CHECKING:
     from normscope.results import Gradients, Histograms, LayerGradients
-
-__all__ = ["gradient_chart"]
 
 WIDTH, HEIGHT = 400, 300
 COLUMN_LABELS = {
@@ -107,36 +107,32 @@ def _columns_panel(found: Gradients) -> Any:
         x=_layer_axis(found),
         y=y,
         color=alt.Color("column:N", scale=scale, legend=legend),
-        tooltip=["name:N", "column:N", alt.Tooltip("value:Q", format=".4~g")],
+        tooltip=tips("name:N", "column:N", "value:Q"),
     )
 
 
 def _alignment_panel(found: Gradients) -> Any:
-    rows = [
-        {"layer": x.number, "name": x.name, "value": x.alignment}
-        for x in found.layers
-        if positive(x.alignment)
-    ]
-    label = "T4 / T1: 1 if all terms pull one way"
-    y = alt.Y("value:Q", title=label, **log_axis([*_values(rows), 1.0]))
     one = alt.Chart(inline([{"one": 1.0}])).mark_rule(color=NEUTRAL, strokeDash=[4, 3])
-    dots = alt.Chart(inline(rows)).mark_point(filled=True, size=30, opacity=1, color=PALETTE[3])
-    tips = ["name:N", alt.Tooltip("value:Q", format=".4~g")]
-    return alt.layer(one.encode(y="one:Q"), dots.encode(x=_layer_axis(found), y=y, tooltip=tips))
+    label = "T4 / T1: 1 if all terms pull one way"
+    return alt.layer(one.encode(y="one:Q"), _dots(found, "alignment", label, PALETTE[3], 1.0))
 
 
 def _size_panel(found: Gradients) -> Any:
-    rows = [
-        {"layer": x.number, "name": x.name, "value": x.mean_abs}
-        for x in found.layers
-        if positive(x.mean_abs)
-    ]
-    if not rows:
+    if not any(positive(layer.mean_abs) for layer in found.layers):
         raise InputError("There is nothing to draw: every gradient is zero.")
-    y = alt.Y("value:Q", title="mean |gradient|", **log_axis(_values(rows)))
-    dots = alt.Chart(inline(rows)).mark_point(filled=True, size=30, opacity=1, color=PALETTE[0])
-    tips = ["name:N", alt.Tooltip("value:Q", format=".4~g")]
-    return dots.encode(x=_layer_axis(found), y=y, tooltip=tips)
+    return _dots(found, "mean_abs", "mean |gradient|", PALETTE[0])
+
+
+def _dots(found: Gradients, name: str, label: str, colour: str, *marks: float) -> Any:
+    """One number of every layer, on an axis that holds ``marks`` too."""
+    rows = [
+        {"layer": x.number, "name": x.name, "value": getattr(x, name)}
+        for x in found.layers
+        if positive(getattr(x, name))
+    ]
+    y = alt.Y("value:Q", title=label, **log_axis([*_values(rows), *marks]))
+    dots = alt.Chart(inline(rows)).mark_point(filled=True, size=30, opacity=1, color=colour)
+    return dots.encode(x=_layer_axis(found), y=y, tooltip=tips("name:N", "value:Q"))
 
 
 def _entries(layer: LayerGradients) -> tuple[Any, str]:
@@ -261,8 +257,7 @@ def _values(rows: list[dict[str, Any]]) -> list[float]:
 
 
 def _layer_axis(found: Gradients) -> Any:
-    numbers = [layer.number for layer in found.layers]
-    return alt.X("layer:Q", title="layer", **whole_axis(min(numbers), max(numbers)))
+    return layer_axis(layer.number for layer in found.layers)
 
 
 _WHOLE: dict[str, Callable[[Any, str | None], Any]] = {

@@ -15,8 +15,6 @@ from normscope.report.converter import javascript_bundle, png, svg
 from normscope.report.style import INK, theme
 from normscope.report.wording import number, prose
 
-__all__ = ["Figure", "chart_page", "figure", "filled", "script_data"]
-
 LARGE = 400_000  # characters of svg above which a page takes a png for its still picture
 BESIDES = ("config", "$schema", "title")  # parts of a spec that the page provides
 # marks that turn the direction of all text after them, which a name must not do

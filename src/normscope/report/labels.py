@@ -11,8 +11,6 @@ if TYPE_CHECKING:
 
 _LAST = {"mean": "mean subtraction", "batch": "batch norm", "layer": "layer norm"}
 
-__all__ = ["network_labels", "network_name", "setting", "sizes"]
-
 
 def network_labels(predictions: Sequence[Prediction]) -> list[str]:
     """One label per prediction: the norm, and every other trait in which the networks differ."""

@@ -11,12 +11,11 @@ from numpy.typing import NDArray
 
 from normscope.errors import InputError
 from normscope.report.phases import cell_borders
-from normscope.report.style import NEUTRAL, PALETTE, inline, log_axis, number_label, positive
+from normscope.report.stability import loss_axis
+from normscope.report.style import NEUTRAL, PALETTE, inline, log_axis, number_label, positive, tips
 
 if TYPE_CHECKING:
     from normscope.results import Landscape
-
-__all__ = ["landscape_chart"]
 
 WIDTH, HEIGHT = 300, 280
 WIDE = 30.0  # ratio of distances above which their axis is logarithmic
@@ -57,13 +56,9 @@ def _loss_panel(landscape: Landscape, x: Any, shown: NDArray[np.bool_]) -> Any:
     values = [row["loss"] for row in rows] + ([start] if np.isfinite(start) else [])
     if not values:
         raise InputError("There is nothing to draw: the loss is not finite anywhere.")
-    y: dict[str, Any] = {"title": "loss"}
-    if min(values) > 0:
-        y |= log_axis(values)
-    else:
-        y |= {"scale": alt.Scale(zero=False), "axis": alt.Axis(labelExpr=number_label())}
-    tips = [alt.Tooltip(f"{name}:Q", format=".5~g") for name in ("t", "loss")]
-    base = alt.Chart(inline(rows)).encode(x=x, y=alt.Y("loss:Q", **y), tooltip=tips)
+    y: dict[str, Any] = {"title": "loss", **loss_axis(values)}
+    shown_values = tips("t:Q", "loss:Q", form=".5~g")
+    base = alt.Chart(inline(rows)).encode(x=x, y=alt.Y("loss:Q", **y), tooltip=shown_values)
     layers: list[Any] = [
         base.mark_line(strokeWidth=2, color=PALETTE[0]),
         base.mark_point(filled=True, size=35, opacity=1, color=PALETTE[0]),
@@ -94,14 +89,9 @@ def _moment_panel(rows: list[dict[str, Any]], what: str, x: Any, *, numbered: in
     y = alt.Y("value:Q", title=what, **log_axis(row["value"] for row in rows))
     legend = alt.Legend(title="layer", format="d", tickCount=min(numbered, 6))
     colour = alt.Color("number:Q", scale=alt.Scale(scheme="viridis"), legend=legend)
-    tips = [
-        alt.Tooltip("layer:N"),
-        alt.Tooltip("number:Q", format="d"),
-        alt.Tooltip("t:Q", format=".4~g"),
-        alt.Tooltip("value:Q", format=".4~g"),
-    ]
+    shown = tips("layer:N", alt.Tooltip("number:Q", format="d"), "t:Q", "value:Q")
     lines = alt.Chart(inline(rows)).mark_line(strokeWidth=1.3, opacity=0.8)
-    return lines.encode(x=x, y=y, color=colour, detail="layer:N", tooltip=tips).properties(
+    return lines.encode(x=x, y=y, color=colour, detail="layer:N", tooltip=shown).properties(
         width=WIDTH, height=HEIGHT
     )
 
@@ -117,13 +107,10 @@ def _map(landscape: Landscape, title: str | None) -> Any:
     x = alt.X("x:Q", title="distance along the first direction", scale=flat, axis=axis)
     y = alt.Y("y:Q", title="distance along the second direction", scale=flat, axis=axis)
     legend = alt.Legend(title="log10 loss" if log else "loss", gradientLength=220)
-    tips = [
-        alt.Tooltip("first:Q", title="first distance", format=".4~g"),
-        alt.Tooltip("second:Q", title="second distance", format=".4~g"),
-        alt.Tooltip("loss:Q", format=".5~g"),
-    ]
+    loss = alt.Tooltip("loss:Q", format=".5~g")
+    shown = tips("first:Q first distance", "second:Q second distance", loss)
     heat = alt.Chart(inline(rows)).mark_rect(strokeWidth=0).encode(
-        x=x, x2="x2:Q", y=y, y2="y2:Q", tooltip=tips,
+        x=x, x2="x2:Q", y=y, y2="y2:Q", tooltip=shown,
         color=alt.Color("colour:Q", scale=alt.Scale(scheme="viridis"), legend=legend),
     )  # fmt: skip
     blank = landscape.loss.size - len(rows)

@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, Any
 import altair as alt
 
 from normscope.errors import InputError
-from normscope.report.style import NEUTRAL, PALETTE, inline, log_axis, positive, whole_axis
+from normscope.report.style import NEUTRAL, PALETTE, inline, layer_axis, log_axis, positive, tips
 
 if TYPE_CHECKING:
     from normscope.results import Layout, NormUse
-
-__all__ = ["layout_chart"]
 
 WIDTH, ROW, HEIGHT = 620, 34, 180
 WEIGHTED = ("linear", "conv")
@@ -78,12 +76,9 @@ def _strip(rows: list[dict[str, Any]], ends: tuple[int, int]) -> Any:
         y=alt.Y("line:N", title=None, sort=order, axis=alt.Axis(labelLimit=170, grid=True)),
         color=alt.Color("line:N", scale=alt.Scale(domain=order, range=colours), legend=None),
         shape=alt.Shape("line:N", scale=alt.Scale(domain=order, range=shapes), legend=None),
-        tooltip=[
-            alt.Tooltip("name:N"),
-            alt.Tooltip("kind:N"),
-            alt.Tooltip("layer:Q", format="d"),
-            alt.Tooltip("gamma:Q", title="scale γ (rms)", format=".4~g"),
-        ],
+        tooltip=tips(
+            "name:N", "kind:N", alt.Tooltip("layer:Q", format="d"), "gamma:Q scale γ (rms)"
+        ),
     ).properties(width=WIDTH, height=ROW * len(order))
 
 
@@ -96,15 +91,11 @@ def _running(norms: list[NormUse], ends: tuple[int, int]) -> Any:
     y = alt.Y("ratio:Q", title="variance: batch / running", **axis)
     one = alt.Chart(inline([{"one": 1.0}])).mark_rule(color=NEUTRAL, strokeDash=[4, 3])
     dots = alt.Chart(inline(rows)).mark_point(filled=True, size=50, opacity=1, color=PALETTE[0])
-    tips = [
-        alt.Tooltip("name:N"),
-        alt.Tooltip("ratio:Q", title="variance ratio", format=".4~g"),
-        alt.Tooltip("gap:Q", title="gap of means", format=".4~g"),
-    ]
+    shown = tips("name:N", "ratio:Q variance ratio", "gap:Q gap of means")
     return alt.layer(
-        one.encode(y=alt.Y("one:Q")), dots.encode(x=_layer_axis(ends), y=y, tooltip=tips)
+        one.encode(y=alt.Y("one:Q")), dots.encode(x=_layer_axis(ends), y=y, tooltip=shown)
     ).properties(width=WIDTH, height=HEIGHT)
 
 
 def _layer_axis(ends: tuple[int, int]) -> Any:
-    return alt.X("layer:Q", title="number of the layer", **whole_axis(*ends))
+    return layer_axis(ends, "number of the layer")

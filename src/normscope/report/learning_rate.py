@@ -7,23 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import altair as alt
 
-from normscope.report.stability import COLOURS, loss_axis, outcome_scale, outcome_shapes
-from normscope.report.style import NEUTRAL, PALETTE, inline, log_axis, positive
+from normscope.report.stability import loss_axis, outcome_points, rate_band
+from normscope.report.style import NEUTRAL, PALETTE, inline, log_axis, positive, tips
+from normscope.results.learning_rate import TITLES
 
 if TYPE_CHECKING:
     from normscope.results.learning_rate import LRAdvice
     from normscope.results.stability import StabilityTrial
 
-__all__ = ["NAMES", "TINTS", "advice_chart", "rate_intervals"]
-
 WIDTH, HEIGHT, ROW = 520, 260, 26
-NAMES = {
-    "recommended": "recommended",
-    "theory": "theory",
-    "threshold": "local threshold",
-    "diverges": "diverges at",
-    "does-not-learn": "learns no more at",
-}
+NAMES = {"recommended": "recommended", **TITLES}
 TINTS = {"recommended": PALETTE[2], "diverges": PALETTE[1], "does-not-learn": PALETTE[4]}
 
 
@@ -68,47 +61,18 @@ def _training(kind: str, trial: StabilityTrial, top: float) -> dict[str, Any]:
 
 def _losses(advice: LRAdvice, rows: list[dict[str, Any]], x: dict[str, Any]) -> Any:
     y = {"title": "loss after the training", **loss_axis([row["loss"] for row in rows])}
-    points = (
-        alt.Chart(inline(rows))
-        .mark_point(filled=True, opacity=0.9)
-        .encode(
-            x=alt.X("lr:Q", **(x | {"title": None})),
-            y=alt.Y("loss:Q", **y),
-            size=alt.Size("size:Q", scale=None),
-            color=alt.Color("outcome:N", title=None, scale=outcome_scale(COLOURS)),
-            shape=alt.Shape("outcome:N", title=None, scale=outcome_shapes()),
-            tooltip=[
-                alt.Tooltip("kind:N", title="training"),
-                alt.Tooltip("lr:Q", format=".4g"),
-                alt.Tooltip("final:N", title="loss"),
-                alt.Tooltip("updates:Q"),
-                alt.Tooltip("reason:N"),
-            ],
-        )
-    )
+    x = x | {"title": None}
+    points = outcome_points(rows, x, y, "kind:N training", "lr:Q")
+    points = points.encode(size=alt.Size("size:Q", scale=None))
     race = [{"lr": t.lr, "loss": t.final} for t in advice.race if positive(t.final)]
     line = (
         alt.Chart(inline([row for row in race if row["loss"] <= max(r["loss"] for r in rows)]))
         .mark_line(color=NEUTRAL, strokeWidth=1.2)
-        .encode(x=alt.X("lr:Q", **(x | {"title": None})), y=alt.Y("loss:Q", **y))
+        .encode(x=alt.X("lr:Q", **x), y=alt.Y("loss:Q", **y))
     )
-    return alt.layer(*_recommended(advice, x), line, points)
-
-
-def _recommended(advice: LRAdvice, x: dict[str, Any]) -> list[Any]:
-    if not advice.ok:
-        return []
-    row = {"low": advice.low, "high": advice.high, "lr": advice.lr}
-    base = alt.Chart(inline([row]))
-    axis = x | {"title": None}
-    tips = [alt.Tooltip(f"{name}:Q", format=".4g") for name in row]
-    colour = TINTS["recommended"]
-    band = base.mark_rect(opacity=0.15, color=colour)
-    rule = base.mark_rule(color=colour, strokeWidth=2)
-    return [
-        band.encode(x=alt.X("low:Q", **axis), x2="high:Q", tooltip=tips),
-        rule.encode(x=alt.X("lr:Q", **axis), tooltip=tips),
-    ]
+    ends = advice.low, advice.high
+    band = rate_band(advice.lr, ends, x, opacity=0.15) if advice.ok else []
+    return alt.layer(*band, line, points)
 
 
 def _bounds(advice: LRAdvice) -> list[dict[str, Any]]:
@@ -137,19 +101,10 @@ def rate_intervals(rows: list[dict[str, Any]], x: dict[str, Any]) -> Any:
     """
     y = alt.Y("name:N", title=None, sort=[row["name"] for row in rows])
     colour = alt.Color("colour:N", scale=None)
-    tips = [
-        alt.Tooltip("name:N", title="bound"),
-        *(alt.Tooltip(f"{name}:Q", format=".4g") for name in ("lr", "low", "high")),
-        alt.Tooltip("rule:N"),
-    ]
-    base = alt.Chart(inline(rows))
-    bar = base.mark_bar(height=8, opacity=0.45).encode(
-        x=alt.X("low:Q", **x), x2="high:Q", y=y, color=colour, tooltip=tips
-    )
-    dot = base.mark_tick(thickness=3, height=18).encode(
-        x=alt.X("lr:Q", **x), y=y, color=colour, tooltip=tips
-    )
-    return bar + dot
+    told = tips("name:N bound", "lr:Q", "low:Q", "high:Q", "rule:N", form=".4g")
+    base = alt.Chart(inline(rows)).encode(y=y, color=colour, tooltip=told)
+    bar = base.mark_bar(height=8, opacity=0.45).encode(x=alt.X("low:Q", **x), x2="high:Q")
+    return bar + base.mark_tick(thickness=3, height=18).encode(x=alt.X("lr:Q", **x))
 
 
 def _wrapped(text: str, width: int = 95) -> list[str]:

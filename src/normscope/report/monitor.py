@@ -10,12 +10,10 @@ import altair as alt
 
 from normscope.errors import InputError
 from normscope.registry import near_match
-from normscope.report.style import inline, log_axis, number_label, positive
+from normscope.report.style import inline, log_axis, number_label, plain_axis, positive, tips
 
 if TYPE_CHECKING:
     from normscope.results.monitor import MonitorLog, Series
-
-__all__ = ["monitor_chart"]
 
 WIDTH, HEIGHT, COLUMNS = 230, 170, 3
 WIDE = 10.0  # ratio of values above which an axis of positive values is logarithmic
@@ -95,11 +93,7 @@ def _panel(quantity: str, series: list[Series], rows: list[dict[str, Any]]) -> A
         y=alt.Y("value:Q", title=None, **_value_axis([row["value"] for row in rows])),
         color=alt.Color("depth:Q", scale=scale, legend=legend if len(series) > 1 else None),
         detail="layer:N",
-        tooltip=[
-            alt.Tooltip("layer:N"),
-            alt.Tooltip("step:Q", format="d"),
-            alt.Tooltip("value:Q", format=".4~g"),
-        ],
+        tooltip=tips("layer:N", alt.Tooltip("step:Q", format="d"), "value:Q"),
     )
     steps = max(len(s.steps) for s in series)
     # dots of many steps are there to be pointed at, not to be seen
@@ -112,7 +106,7 @@ def _panel(quantity: str, series: list[Series], rows: list[dict[str, Any]]) -> A
 def _value_axis(values: list[float]) -> dict[str, Any]:
     if all(map(positive, values)) and max(values) > WIDE * min(values):
         return log_axis(values)
-    return {"scale": alt.Scale(zero=False), "axis": alt.Axis(labelExpr=number_label())}
+    return plain_axis()
 
 
 def _short(text: str) -> str:

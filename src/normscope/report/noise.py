@@ -8,16 +8,24 @@ import altair as alt
 import numpy as np
 
 from normscope.errors import InputError
-from normscope.report.style import NEUTRAL, PALETTE, inline, log_axis, positive, whole_axis
+from normscope.report.style import (
+    NEUTRAL,
+    PALETTE,
+    inline,
+    legend,
+    log_axis,
+    positive,
+    tips,
+    whole_axis,
+)
 from normscope.report.wording import counted
 
 if TYPE_CHECKING:
     from normscope.results import GradientNoise
 
-__all__ = ["noise_chart"]
-
 WIDTH, HEIGHT = 340, 280
 BAND = 2.0  # standard errors on either side
+ERROR = alt.Tooltip("error:Q", title="s.e.", format=".2~g")
 KINDS = ("with replacement", "without replacement", "batches drawn")
 
 
@@ -39,23 +47,14 @@ def _by_size(noise: GradientNoise) -> Any:
     y = {"title": "E|g_B − E g_B|²", **log_axis([*signal, *_ends(rows)])}
     x = alt.X("size:Q", title="batch size B", **log_axis(noise.batch_sizes.tolist()))
     shown = [kind for kind in KINDS if any(row["kind"] == kind for row in rows)]
-    colour = alt.Color(
-        "kind:N",
-        title=None,
-        sort=shown,
-        scale=alt.Scale(domain=shown, range=list(PALETTE[: len(shown)])),
-        legend=alt.Legend(orient="bottom"),
-    )
+    colours = dict(zip(shown, PALETTE, strict=False))
+    colour = legend(alt.Color, "kind:N", colours, sort=shown, orient="bottom")
     base = alt.Chart(inline(rows)).encode(x=x, color=colour)
-    tips = [
-        alt.Tooltip("size:Q", title="batch size"),
-        alt.Tooltip("value:Q", title="noise", format=".4~g"),
-        alt.Tooltip("error:Q", title="s.e.", format=".2~g"),
-    ]
+    told = tips(alt.Tooltip("size:Q", title="batch size"), "value:Q noise", ERROR)
     layers = [
         base.mark_line(strokeWidth=2).encode(y=alt.Y("value:Q", **y)),
         base.mark_point(filled=True, size=55, opacity=1).encode(
-            y=alt.Y("value:Q", **y), tooltip=tips
+            y=alt.Y("value:Q", **y), tooltip=told
         ),
     ]
     if noise.coupled:
@@ -82,17 +81,12 @@ def _by_layer(rows: list[dict[str, Any]], size: int, *, coupled: bool) -> Any:
     y = {"title": "noise scale", **log_axis(_ends(rows))}
     axis = whole_axis(1, max(row["place"] for row in rows))
     x = alt.X("place:Q", title="layer, in forward order", **axis)
-    tips = [
-        alt.Tooltip("layer:N"),
-        alt.Tooltip("value:Q", title="noise scale", format=".4~g"),
-        alt.Tooltip("error:Q", title="s.e.", format=".2~g"),
-    ]
     base = alt.Chart(inline(rows)).encode(x=x)
     name = f"each layer, B = {size}" if coupled else "each layer"
     return alt.layer(
         base.mark_rule(strokeWidth=1.4).encode(y=alt.Y("low:Q", **y), y2="high:Q"),
         base.mark_point(filled=True, size=45, opacity=1, color=PALETTE[0]).encode(
-            y=alt.Y("value:Q", **y), tooltip=tips
+            y=alt.Y("value:Q", **y), tooltip=tips("layer:N", "value:Q noise scale", ERROR)
         ),
     ).properties(width=WIDTH, height=HEIGHT, title=alt.Title(name, fontSize=13))
 

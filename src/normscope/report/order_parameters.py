@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, Any
 import altair as alt
 
 from normscope.errors import InputError
-from normscope.report.style import PALETTE, inline, log_axis, positive, whole_axis
+from normscope.report.style import PALETTE, inline, layer_axis, log_axis, positive, tips
 
 if TYPE_CHECKING:
     from normscope.results.order_parameters import OrderProfile
-
-__all__ = ["order_chart"]
 
 PANELS = {
     "qhat": "q-hat, input of the layer",
@@ -71,8 +69,7 @@ def _panel(rows: list[dict[str, Any]], quantity: str) -> Any:
     y: dict[str, Any] = {"title": PANELS[quantity], **axis}
     scale = alt.Scale(domain=list(KINDS.values()), range=list(PALETTE[:2]))
     legend = alt.Legend(orient="bottom", title=None)
-    numbers = [row["layer"] for row in rows]
-    x = alt.X("layer:Q", title="layer", **whole_axis(min(numbers), max(numbers)))
+    x = layer_axis(row["layer"] for row in rows)
     size = 45 if len(rows) <= 2 * FEW else 18
 
     def base(column: str) -> Any:
@@ -96,8 +93,5 @@ def _short(reason: str) -> str:
 
 
 def _tooltips() -> list[Any]:
-    names = [alt.Tooltip("layer:Q", format="d"), alt.Tooltip("name:N"), alt.Tooltip("kind:N")]
-    return names + [
-        alt.Tooltip(f"{c}:Q", title=t, format=".4~g")
-        for c, t in (("value", "measured"), ("error", "s.e."), ("theory", "theory"))
-    ]
+    numbers = ("value:Q measured", "error:Q s.e.", "theory:Q theory")
+    return tips(alt.Tooltip("layer:Q", format="d"), "name:N", "kind:N", *numbers)

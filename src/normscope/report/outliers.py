@@ -7,12 +7,19 @@ from typing import TYPE_CHECKING, Any
 import altair as alt
 
 from normscope.errors import InputError
-from normscope.report.style import PALETTE, inline, log_axis, number_label, positive, whole_axis
+from normscope.report.style import (
+    PALETTE,
+    inline,
+    legend,
+    log_axis,
+    number_label,
+    positive,
+    tips,
+    whole_axis,
+)
 
 if TYPE_CHECKING:
     from normscope.results import LeadingDirections
-
-__all__ = ["outlier_chart"]
 
 WIDTH, HEIGHT = 460, 260
 WIDE = 50.0  # ratio from which on the axis is logarithmic
@@ -44,16 +51,13 @@ def outlier_chart(found: LeadingDirections, *, title: str | None = None) -> Any:
         strokeDash=[6, 4], strokeWidth=2
     )
     layers = [
-        line.encode(
-            y=alt.Y("top:Q", **y),
-            tooltip=[alt.Tooltip("name:N", title="line"), alt.Tooltip("top:Q", format=".4~g")],
-        ),
+        line.encode(y=alt.Y("top:Q", **y), tooltip=tips("name:N line", "top:Q")),
         dots.encode(
             x=x,
             y=alt.Y("value:Q", **y),
             color=_legend(alt.Color, 0),
             shape=_legend(alt.Shape, 1),
-            tooltip=["output:Q", "kind:N", alt.Tooltip("value:Q", format=".4~g")],
+            tooltip=tips(alt.Tooltip("output:Q"), "kind:N", "value:Q"),
         ),
     ]
     notes = [
@@ -74,5 +78,5 @@ def _axis(values: list[float], top: float) -> dict[str, Any]:
 
 
 def _legend(channel: Any, part: int) -> Any:
-    scale = alt.Scale(domain=list(SERIES), range=[values[part] for values in SERIES.values()])
-    return channel("kind:N", title=None, scale=scale, legend=alt.Legend(orient="top"))
+    given = {kind: values[part] for kind, values in SERIES.items()}
+    return legend(channel, "kind:N", given, orient="top")

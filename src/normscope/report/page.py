@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from normscope.results import Examination, Finding
 
-__all__ = ["LARGEST", "page", "page_fragment", "save_page", "within_limit"]
-
 LARGEST = 3_000_000  # bytes of a page
 STILLS = ("svg", "png", "none")  # kinds of still pictures, the best first
 
@@ -177,14 +175,9 @@ def _finding(finding: Finding, place: int, places: dict[str, Any]) -> dict[str, 
         {"item": e, "target": _target(places.get(e.source)), "name": wording(e.source).title}
         for e in finding.evidence
     ]
-    return {
+    names = ("severity", "title", "layer", "meaning", "advice", "reference")
+    return {name: getattr(finding, name) for name in names} | {
         "id": f"f{place}",
-        "severity": finding.severity,
-        "title": finding.title,
-        "layer": finding.layer,
-        "meaning": finding.meaning,
-        "advice": finding.advice,
-        "reference": finding.reference,
         "evidence": evidence,
         "sources": {e.source for e in finding.evidence},
         "links": list({e["target"]: e["name"] for e in evidence if e["target"]}.items()),

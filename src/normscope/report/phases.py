@@ -8,15 +8,12 @@ import altair as alt
 import numpy as np
 from numpy.typing import NDArray
 
-from normscope.errors import InputError
-from normscope.registry import near_match
 from normscope.report.contour import crossings, zero_contour
-from normscope.report.style import inline, positive
+from normscope.report.style import inline, positive, tips
+from normscope.spec.norms import check_choice
 
 if TYPE_CHECKING:
     from normscope.results import PhaseDiagram
-
-__all__ = ["cell_borders", "phase_chart"]
 
 Array = NDArray[np.float64]
 TITLES = {
@@ -31,8 +28,7 @@ OVERLAP = 0.003  # of the axis, about a pixel
 
 def phase_chart(diagram: PhaseDiagram, *, quantity: str = "chi1", title: str | None = None) -> Any:
     """log10 of ``chi1``, ``correlation_depth``, ``length_depth`` or ``length`` over the grid."""
-    if quantity not in TITLES:
-        raise InputError(f"Unknown quantity {quantity!r}. {near_match(str(quantity), [*TITLES])}")
+    check_choice("quantity", quantity, TITLES)
     values: Array = getattr(diagram, quantity)
     rows = _cells(diagram, values)
     shown = [row for row in rows if np.isfinite(row["value"])]
@@ -78,10 +74,7 @@ def _edge_marks(points: list[tuple[float, float]]) -> list[Any]:
 
 
 def _edge_tooltips() -> list[Any]:
-    return [
-        alt.Tooltip("w:Q", title="edge of chaos, σ_w²", format=".4~g"),
-        alt.Tooltip("b:Q", title="σ_b²", format=".4~g"),
-    ]
+    return tips("w:Q edge of chaos, σ_w²", "b:Q σ_b²")
 
 
 def _cells(diagram: PhaseDiagram, values: Array) -> list[dict[str, Any]]:
@@ -152,11 +145,5 @@ def _subtitle(diagram: PhaseDiagram, hidden: int) -> list[str]:
 
 
 def _tooltips() -> list[Any]:
-    return [
-        alt.Tooltip("w:Q", title="σ_w²", format=".4~g"),
-        alt.Tooltip("b:Q", title="σ_b²", format=".4~g"),
-        alt.Tooltip("phase:N"),
-        alt.Tooltip("chi1:Q", title="χ_1", format=".4~g"),
-        alt.Tooltip("xi:Q", title="ξ_c (layers)", format=".4~g"),
-        alt.Tooltip("q:Q", title="q*", format=".4~g"),
-    ]
+    numbers = ("chi1:Q χ_1", "xi:Q ξ_c (layers)", "q:Q q*")
+    return tips("w:Q σ_w²", "b:Q σ_b²", "phase:N", *numbers)

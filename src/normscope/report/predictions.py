@@ -10,12 +10,10 @@ import altair as alt
 
 from normscope.errors import InputError
 from normscope.report.labels import network_labels, setting, sizes
-from normscope.report.style import NEUTRAL, PALETTE, inline, log_axis, number_label, positive
+from normscope.report.style import NEUTRAL, PALETTE, inline, log_axis, number_label, positive, tips
 
 if TYPE_CHECKING:
     from normscope.results import Prediction, PredictionSet
-
-__all__ = ["comparison_chart", "layer_chart"]
 
 ALL = "all, within 1 %"
 COLOURS = {"corrected": PALETTE[0], "frozen": PALETTE[1], "wei2019": PALETTE[2]}
@@ -73,12 +71,9 @@ def layer_chart(prediction: Prediction, *, title: str | None = None) -> Any:
     base = alt.Chart(inline(rows)).encode(
         x=alt.X("layer:O", title="layer", axis=alt.Axis(labelAngle=0, labelOverlap=True)),
         y=alt.Y("value:Q", title=f"contribution to λ_max{before}", axis=axis),
-        tooltip=[
-            alt.Tooltip("layer:O"),
-            alt.Tooltip("sizes:N"),
-            alt.Tooltip("value:Q", title="contribution", format=".4~g"),
-            alt.Tooltip("share:Q", format=".1%"),
-        ],
+        tooltip=tips(
+            "layer:O", "sizes:N", "value:Q contribution", alt.Tooltip("share:Q", format=".1%")
+        ),
     )
     bars = base.mark_bar(color=COLOURS[prediction.theory], cornerRadiusEnd=2)
     shares = base.mark_text(dy=-7, fontSize=11).encode(text="text:N")
@@ -242,15 +237,6 @@ def _name(row: dict[str, Any]) -> str:
 
 
 def _tooltips() -> list[Any]:
-    numbers = (
-        ("lambda_max", "λ_max"),
-        ("lower", "lower bound"),
-        ("upper", "upper bound"),
-        ("critical_lr", "critical lr"),
-    )
-    return [
-        alt.Tooltip("network:N"),
-        alt.Tooltip("theory:N"),
-        alt.Tooltip("gamma:Q", title="γ", format="~g"),
-        *(alt.Tooltip(f"{name}:Q", title=title, format=".4~g") for name, title in numbers),
-    ]
+    gamma = alt.Tooltip("gamma:Q", title="γ", format="~g")
+    numbers = ("lambda_max:Q λ_max", "lower:Q lower bound", "upper:Q upper bound")
+    return tips("network:N", "theory:N", gamma, *numbers, "critical_lr:Q critical lr")

@@ -10,12 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from normscope.errors import InputError
-from normscope.report.style import NEUTRAL, PALETTE, inline, log_axis, whole_axis
+from normscope.report.style import NEUTRAL, PALETTE, inline, log_axis, tips, whole_axis
 
 if TYPE_CHECKING:
     from normscope.results.randmat import DepthConditioning, ProductSpectrum
-
-__all__ = ["conditioning_chart", "product_chart"]
 
 WIDTH, HEIGHT = 380, 280
 BAND = 2.0  # standard errors on either side
@@ -93,9 +91,9 @@ def _largest_panel(result: DepthConditioning) -> Any:
     rows = [
         {"depth": int(m), "edge": float(e)} for m, e in zip(result.depths[known], edge, strict=True)
     ]
-    tips = [alt.Tooltip("depth:Q"), alt.Tooltip("edge:Q", title="predicted edge", format=".4~f")]
+    told = tips(alt.Tooltip("depth:Q"), "edge:Q predicted edge", form=".4~f")
     line = alt.Chart(inline(rows)).mark_line(strokeWidth=2, color=PALETTE[2])
-    drawn = line.encode(x=_depth_axis(result), y=alt.Y("edge:Q", **y), tooltip=tips)
+    drawn = line.encode(x=_depth_axis(result), y=alt.Y("edge:Q", **y), tooltip=told)
     shown = [drawn, *layers] if rows else layers
     return alt.layer(*shown).properties(width=WIDTH, height=HEIGHT)
 
@@ -196,12 +194,10 @@ def _product_notes(spectrum: ProductSpectrum) -> list[str]:
 
 
 def _mean_tooltips() -> list[Any]:
-    names = (("mean", "mean"), ("median", "median"), ("low", "− 2 s.e."), ("high", "+ 2 s.e."))
-    return [alt.Tooltip("depth:Q", format="d", title="factors")] + [
-        alt.Tooltip(f"{name}:Q", title=title, format=".4~f") for name, title in names
-    ]
+    depth = alt.Tooltip("depth:Q", format="d", title="factors")
+    bars = ("low:Q − 2 s.e.", "high:Q + 2 s.e.")
+    return tips(depth, "mean:Q mean", "median:Q median", *bars, form=".4~f")
 
 
 def _bar_tooltips() -> list[Any]:
-    names = ("left", "right", "density", "least", "most")
-    return [alt.Tooltip(f"{name}:Q", format=".4~f") for name in names]
+    return tips("left:Q", "right:Q", "density:Q", "least:Q", "most:Q", form=".4~f")

@@ -13,8 +13,6 @@ from normscope.report.style import NEUTRAL, PALETTE, inline, log_axis, positive
 if TYPE_CHECKING:
     from normscope.results import Evidence, Examination
 
-__all__ = ["rates_chart"]
-
 WIDTH, ROW = 480, 34
 YOURS = "your learning rate"
 SOURCES = {  # quantity at the head of an examination -> name of its line

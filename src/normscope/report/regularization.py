@@ -9,12 +9,19 @@ import altair as alt
 
 from normscope.errors import InputError
 from normscope.registry import near_match
-from normscope.report.style import NEUTRAL, PALETTE, inline, log_axis, number_label
+from normscope.report.style import (
+    NEUTRAL,
+    PALETTE,
+    inline,
+    legend,
+    log_axis,
+    named_scale,
+    number_label,
+    tips,
+)
 
 if TYPE_CHECKING:
     from normscope.results import BatchNormRegularization
-
-__all__ = ["gap_chart"]
 
 WIDTH, HEIGHT, COLUMNS = 230, 200, 3
 BAND = 2.0  # standard errors on either side
@@ -91,29 +98,20 @@ def _panel(rows: list[dict[str, Any]], name: str) -> Any:
     x = alt.X("batch_size:Q", title="batch size M", **_size_axis(rows))
     colour, shape = _legend(alt.Color, COLOURS), _legend(alt.Shape, SHAPES)
     dashes = {label: dash for label, _, dash in LINES.values()}
-    dash = alt.StrokeDash(
-        "kind:N",
-        legend=None,
-        scale=alt.Scale(domain=list(dashes), range=list(dashes.values())),
-    )
-    tips = [
-        alt.Tooltip("layer:N"),
-        alt.Tooltip("kind:N"),
-        alt.Tooltip("batch_size:Q"),
-        alt.Tooltip("gap:Q", format=".4g"),
-    ]
+    dash = alt.StrokeDash("kind:N", legend=None, scale=named_scale(dashes))
+    told = tips("layer:N", "kind:N", alt.Tooltip("batch_size:Q"), "gap:Q", form=".4g")
     dots = {"filled": True, "size": 60, "opacity": 1}
     drawn = []
     if lines:
         base = alt.Chart(inline(lines)).encode(
-            x=x, y=alt.Y("gap:Q", **y), color=colour, tooltip=tips
+            x=x, y=alt.Y("gap:Q", **y), color=colour, tooltip=told
         )
         drawn.append(base.mark_line(strokeWidth=2).encode(strokeDash=dash))
         drawn.append(base.mark_point(**dots).encode(shape=shape))
     if positive:  # an error bar down to zero ends where the log axis does
         end = y["scale"].domain[0]
         measured = [row | {"low": max(row["low"], end)} for row in measured]
-    base = alt.Chart(inline(measured)).encode(x=x, color=colour, tooltip=tips)
+    base = alt.Chart(inline(measured)).encode(x=x, color=colour, tooltip=told)
     drawn.append(base.mark_rule(strokeWidth=1.6).encode(y=alt.Y("low:Q", **y), y2="high:Q"))
     drawn.append(base.mark_point(**dots).encode(y=alt.Y("gap:Q", **y), shape=shape))
     return alt.layer(*drawn).properties(
@@ -122,9 +120,7 @@ def _panel(rows: list[dict[str, Any]], name: str) -> Any:
 
 
 def _legend(channel: Any, values: dict[str, Any]) -> Any:
-    scale = alt.Scale(domain=list(values), range=list(values.values()))
-    legend = alt.Legend(orient="bottom", columns=2)
-    return channel("kind:N", title=None, scale=scale, legend=legend)
+    return legend(channel, "kind:N", values, orient="bottom", columns=2)
 
 
 def _size_axis(rows: list[dict[str, Any]]) -> dict[str, Any]:

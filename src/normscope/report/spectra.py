@@ -9,12 +9,19 @@ import altair as alt
 import numpy as np
 
 from normscope.errors import InputError
-from normscope.report.style import PALETTE, inline, log_axis, number_label, positive, whole_axis
+from normscope.report.style import (
+    PALETTE,
+    inline,
+    log_axis,
+    number_label,
+    plain_axis,
+    positive,
+    tips,
+    whole_axis,
+)
 
 if TYPE_CHECKING:
     from normscope.results import GramSpectrum, SpectralDensity, Spectrum
-
-__all__ = ["density_chart", "gram_chart", "spectrum_chart"]
 
 WIDTH, HEIGHT = 460, 300
 BAND = 2.0  # standard errors on either side
@@ -57,8 +64,8 @@ def gram_chart(spectrum: GramSpectrum, *, title: str | None = None) -> Any:
     ]
     heading = title or f"All non-zero eigenvalues, λ_max = {spectrum.largest:.4g}"
     dots = alt.Chart(inline(rows)).mark_point(filled=True, size=40, opacity=0.9, color=PALETTE[0])
-    tips = [alt.Tooltip("rank:Q"), alt.Tooltip("value:Q", format=".5g", title="eigenvalue")]
-    return dots.encode(x=x, y=y, tooltip=tips).properties(
+    told = tips(alt.Tooltip("rank:Q"), "value:Q eigenvalue", form=".5g")
+    return dots.encode(x=x, y=y, tooltip=told).properties(
         width=WIDTH, height=HEIGHT, title=alt.Title(heading, subtitle=notes)
     )
 
@@ -101,8 +108,7 @@ def _value_axis(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """A log axis where positive values span decades, else a linear one."""
     values = [row["value"] for row in rows]
     if not (min(values) > 0 and max(values) > WIDE * min(values)):
-        plain = alt.Axis(labelExpr=number_label())
-        return {"scale": alt.Scale(zero=False), "axis": plain}
+        return plain_axis()
     for row in rows:  # an error bar down to zero ends where a log axis still reaches
         row["low"] = max(row["low"], min(values) / 10)
     return log_axis(end for row in rows for end in (row["low"], row["high"]))
@@ -149,11 +155,9 @@ def _density_notes(density: SpectralDensity, decades: float) -> list[str]:
 
 
 def _value_tooltips() -> list[Any]:
-    return [alt.Tooltip("rank:Q", format="d")] + [
-        alt.Tooltip(f"{name}:Q", format=".5~g") for name in ("value", "residual", "bound")
-    ]
+    rank = alt.Tooltip("rank:Q", format="d")
+    return tips(rank, "value:Q", "residual:Q", "bound:Q", form=".5~g")
 
 
 def _density_tooltips() -> list[Any]:
-    names = (("t", "λ"), ("density", "density"), ("error", "s.e."))
-    return [alt.Tooltip(f"{name}:Q", title=title, format=".4~g") for name, title in names]
+    return tips("t:Q λ", "density:Q density", "error:Q s.e.")

@@ -7,13 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 import altair as alt
 
-from normscope.report.style import PALETTE, inline, log_axis, number_label, positive
+from normscope.report.style import (
+    PALETTE,
+    inline,
+    log_axis,
+    named_scale,
+    plain_axis,
+    positive,
+    tips,
+)
 from normscope.report.wording import counted
 
 if TYPE_CHECKING:
     from normscope.results.stability import LRRange, StabilityBound, StabilityLimit
-
-__all__ = ["loss_axis", "outcome_scale", "outcome_shapes", "range_chart", "stability_chart"]
 
 WIDTH, HEIGHT = 520, 320
 COLOURS = {"learned": PALETTE[2], "did not learn": PALETTE[4], "diverged": PALETTE[1]}
@@ -26,24 +32,7 @@ def stability_chart(limit: StabilityLimit, *, title: str | None = None) -> Any:
     lrs = [row["lr"] for row in rows] + [b for b in (limit.low, limit.high) if positive(b)]
     x = {"title": "learning rate", **log_axis(lrs)}
     y = {"title": "loss after the training", **loss_axis([row["loss"] for row in rows])}
-    points = (
-        alt.Chart(inline(rows))
-        .mark_point(filled=True, size=70, opacity=0.9)
-        .encode(
-            x=alt.X("lr:Q", **x),
-            y=alt.Y("loss:Q", **y),
-            color=alt.Color("outcome:N", title=None, scale=outcome_scale(COLOURS)),
-            shape=alt.Shape("outcome:N", title=None, scale=outcome_shapes()),
-            tooltip=[
-                alt.Tooltip("lr:Q", format=".4g"),
-                alt.Tooltip("seed:N"),
-                alt.Tooltip("outcome:N"),
-                alt.Tooltip("final:N", title="loss"),
-                alt.Tooltip("updates:Q"),
-                alt.Tooltip("reason:N"),
-            ],
-        )
-    )
+    points = outcome_points(rows, x, y, "lr:Q", "seed:N", "outcome:N", size=70)
     layers = [*_bands(limit, x), *_levels(limit, rows, y), points]
     heading = alt.Title(title or _heading(limit.bound), subtitle=_notes(limit))
     return alt.layer(*layers).properties(width=WIDTH, height=HEIGHT, title=heading)
@@ -59,15 +48,16 @@ def range_chart(found: LRRange, *, title: str | None = None) -> Any:
     x = {"title": "learning rate", **log_axis(row["lr"] for row in rows)}
     y = {"title": "loss", **loss_axis([row["loss"] for row in rows])}
     base = alt.Chart(inline(rows)).encode(x=alt.X("lr:Q", **x))
-    tips = [alt.Tooltip(f"{name}:Q", format=".4g") for name in ("lr", "loss", "fitted")]
+    told = tips("lr:Q", "loss:Q", "fitted:Q", form=".4g")
     dots = base.mark_point(filled=True, size=22, opacity=0.55, color=PALETTE[0])
     line = base.transform_filter("datum.fitted != null").mark_line(strokeWidth=2, color=PALETTE[0])
     layers = [
-        dots.encode(y=alt.Y("loss:Q", **y), tooltip=tips),
+        dots.encode(y=alt.Y("loss:Q", **y), tooltip=told),
         line.encode(y=alt.Y("fitted:Q", **y)),
     ]
     if found.ok:
-        layers = [*_suggestion(found, x), *layers]
+        ends = found.low, found.high
+        layers = [*rate_band(found.suggestion, ends, x, opacity=0.18), *layers]
     notes = [f"{found.rule}; turn {found.turn:.3g}" if found.ok else found.reason]
     shown = f"Suggested learning rate {found.suggestion:.3g}" if found.ok else "No suggestion"
     return alt.layer(*layers).properties(
@@ -96,11 +86,11 @@ def _bands(limit: StabilityLimit, x: dict[str, Any]) -> list[Any]:
             continue
         row = {"low": max(bound.low, first), "high": min(bound.high, last), "lr": _shown(bound)}
         base = alt.Chart(inline([row | {"criterion": NAMES[bound.criterion]}]))
-        tips = [alt.Tooltip("criterion:N"), alt.Tooltip("lr:N", title="limit")]
+        told = tips("criterion:N", "lr:N limit")
         band = base.mark_rect(opacity=0.2, color=colour)
-        layers.append(band.encode(x=alt.X("low:Q", **x), x2="high:Q", tooltip=tips))
+        layers.append(band.encode(x=alt.X("low:Q", **x), x2="high:Q", tooltip=told))
         edge = base.mark_rule(color=colour, strokeWidth=1.5)
-        layers += [edge.encode(x=alt.X(f"{end}:Q", **x), tooltip=tips) for end in ("low", "high")]
+        layers += [edge.encode(x=alt.X(f"{end}:Q", **x), tooltip=told) for end in ("low", "high")]
     return layers
 
 
@@ -114,35 +104,46 @@ def _levels(limit: StabilityLimit, rows: list[dict[str, Any]], y: dict[str, Any]
     found = [{"level": v, "what": w, "lr": last} for w, v in levels if positive(v)]
     base = alt.Chart(inline(found)).encode(y=alt.Y("level:Q", **y))
     rules = base.mark_rule(strokeDash=[5, 4], strokeWidth=1.2)
-    return [rules.encode(tooltip=["what:N", alt.Tooltip("level:Q", format=".4g")])]
+    return [rules.encode(tooltip=tips("what:N", "level:Q", form=".4g"))]
 
 
-def _suggestion(found: LRRange, x: dict[str, Any]) -> list[Any]:
-    row = {"low": found.low, "high": found.high, "lr": found.suggestion}
-    base = alt.Chart(inline([row]))
-    band = base.mark_rect(opacity=0.18, color=PALETTE[2])
-    tips = [alt.Tooltip(f"{name}:Q", format=".4g") for name in row]
+def rate_band(
+    lr: float, ends: tuple[float, float], x: dict[str, Any], *, opacity: float
+) -> list[Any]:
+    """A learning rate as a line in the band of its interval; ``x`` is the axis."""
+    base = alt.Chart(inline([{"low": ends[0], "high": ends[1], "lr": lr}]))
+    band = base.mark_rect(opacity=opacity, color=PALETTE[2])
+    told = tips("low:Q", "high:Q", "lr:Q", form=".4g")
     return [
-        band.encode(x=alt.X("low:Q", **x), x2="high:Q", tooltip=tips),
-        base.mark_rule(color=PALETTE[2], strokeWidth=2).encode(x=alt.X("lr:Q", **x), tooltip=tips),
+        band.encode(x=alt.X("low:Q", **x), x2="high:Q", tooltip=told),
+        base.mark_rule(color=PALETTE[2], strokeWidth=2).encode(x=alt.X("lr:Q", **x), tooltip=told),
     ]
+
+
+def outcome_points(
+    rows: list[dict[str, Any]], x: dict[str, Any], y: dict[str, Any], *fields: str, **mark: Any
+) -> Any:
+    """Trainings by learning rate and loss, in the colour and shape of their outcome.
+
+    ``fields`` are said of a point before its loss, updates and reason.
+    """
+    shapes = dict(zip(COLOURS, ("circle", "square", "triangle-up"), strict=True))
+    common = ("final:N loss", alt.Tooltip("updates:Q"), "reason:N")
+    marks = alt.Chart(inline(rows)).mark_point(filled=True, opacity=0.9, **mark)
+    return marks.encode(
+        x=alt.X("lr:Q", **x),
+        y=alt.Y("loss:Q", **y),
+        color=alt.Color("outcome:N", title=None, scale=named_scale(COLOURS)),
+        shape=alt.Shape("outcome:N", title=None, scale=named_scale(shapes)),
+        tooltip=tips(*fields, *common, form=".4g"),
+    )
 
 
 def loss_axis(losses: list[float]) -> dict[str, Any]:
     """A log axis if all losses are positive."""
     if all(positive(loss) for loss in losses):
         return log_axis(losses)
-    return {"scale": alt.Scale(zero=False), "axis": alt.Axis(labelExpr=number_label())}
-
-
-def outcome_scale(colours: dict[str, str]) -> Any:
-    """Colours by name."""
-    return alt.Scale(domain=list(colours), range=list(colours.values()))
-
-
-def outcome_shapes() -> Any:
-    """Shapes of the outcomes of a training."""
-    return alt.Scale(domain=list(COLOURS), range=["circle", "square", "triangle-up"])
+    return plain_axis()
 
 
 def _shown(bound: StabilityBound) -> str:

@@ -3,21 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import altair as alt
-
-__all__ = [
-    "NEUTRAL",
-    "PALETTE",
-    "inline",
-    "log_axis",
-    "number_label",
-    "positive",
-    "theme",
-    "whole_axis",
-]
 
 # Okabe and Ito's colours, those that stand out on white and on near-black alike
 PALETTE = ("#0f83c9", "#d55e00", "#00a277", "#c46aa0", "#b8860b", "#5aa9e0")
@@ -85,6 +74,44 @@ def whole_axis(first: int, last: int, *, reverse: bool = False) -> dict[str, Any
     ticks = [number for number in range(first, last + 1) if number % stride == 0]
     scale = alt.Scale(domain=[first - 0.5, last + 0.5], nice=False, reverse=reverse)
     return {"scale": scale, "axis": alt.Axis(values=ticks, format="d", grid=False)}
+
+
+def layer_axis(numbers: Iterable[int], title: str = "layer") -> Any:
+    """The channel x of charts by the number of a layer."""
+    found = list(numbers)
+    return alt.X("layer:Q", title=title, **whole_axis(min(found), max(found)))
+
+
+def plain_axis() -> dict[str, Any]:
+    """Scale and axis of a linear encoding that need not hold zero."""
+    return {"scale": alt.Scale(zero=False), "axis": alt.Axis(labelExpr=number_label())}
+
+
+def legend(
+    channel: Any, name: str, values: Mapping[str, Any], *, sort: Any = alt.Undefined, **options: Any
+) -> Any:
+    """A channel such as ``alt.Color`` that gives each name its value; ``options`` of its legend."""
+    shown = alt.Legend(**options)
+    return channel(name, title=None, sort=sort, scale=named_scale(values), legend=shown)
+
+
+def named_scale(values: Mapping[str, Any]) -> Any:
+    """A scale that gives each name its value."""
+    return alt.Scale(domain=list(values), range=list(values.values()))
+
+
+def tips(*fields: Any, form: str = ".4~g") -> list[Any]:
+    """Tooltips of fields such as ``"kind:N"`` or ``"value:Q the title"``, numbers in ``form``.
+
+    What is no text, such as a tooltip with a format of its own, stays as it is.
+    """
+    return [_tip(field, form) if isinstance(field, str) else field for field in fields]
+
+
+def _tip(field: str, form: str) -> Any:
+    name, _, title = field.partition(" ")
+    number = name.endswith(":Q")
+    return alt.Tooltip(name, title=title or alt.Undefined, format=form if number else alt.Undefined)
 
 
 def number_label() -> str:

@@ -10,8 +10,6 @@ from normscope.report.wording import cell, column
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Table", "table"]
-
 ROWS = 120  # of a table in a page; the data has them all
 LONG = 50  # characters above which words are a sentence
 UNKNOWN = {"updates": -1}  # what stands for a number that is not known

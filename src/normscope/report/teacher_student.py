@@ -9,7 +9,7 @@ import altair as alt
 import numpy as np
 
 from normscope.errors import InputError
-from normscope.report.style import NEUTRAL, PALETTE, inline, number_label
+from normscope.report.style import NEUTRAL, PALETTE, inline, number_label, tips
 
 if TYPE_CHECKING:
     from normscope.results import (
@@ -21,16 +21,6 @@ if TYPE_CHECKING:
         OverlapSlopes,
         SimulatedErrors,
     )
-
-__all__ = [
-    "comparison_chart",
-    "curve_chart",
-    "panel_chart",
-    "path_chart",
-    "rates_chart",
-    "simulated_chart",
-    "slopes_chart",
-]
 
 WIDTH, HEIGHT = 460, 300
 NAMES = {
@@ -135,23 +125,23 @@ def _paths(
 def _path_rows(path: LearningPath, name: str) -> list[dict[str, Any]]:
     columns = zip(path.time, path.mean(name), path.standard_error(name), strict=True)
     return [
-        {"x": float(t), "value": float(value), "error": float(error)}
-        | {"low": float(value - error), "high": float(value + error)}
+        {"x": float(t), "value": float(value), "error": float(error)} | _span(value, error)
         for t, value, error in columns
     ]
 
 
+def _span(value: float, error: float) -> dict[str, float]:
+    return {"low": float(value - error), "high": float(value + error)}
+
+
 def _over_time(rows: list[dict[str, Any]], label: str) -> Any:
-    tips = [
-        alt.Tooltip("x:Q", title="time", format=".4~g"),
-        alt.Tooltip("value:Q", title=label, format=".4~f"),
-        alt.Tooltip("error:Q", title="s.e.", format=".2~g"),
-    ]
+    value = alt.Tooltip("value:Q", title=label, format=".4~f")
+    error = alt.Tooltip("error:Q", title="s.e.", format=".2~g")
     scale = alt.Scale(zero=False)
     return alt.Chart(inline(rows)).encode(
         x=alt.X("x:Q", title="time, steps / N"),
         y=alt.Y("value:Q", title=label, scale=scale),
-        tooltip=tips,
+        tooltip=tips("x:Q time", value, error),
     )
 
 
@@ -170,7 +160,7 @@ def _slope_rows(slopes: OverlapSlopes) -> list[dict[str, Any]]:
     columns = zip(slopes.lr, slopes.mean, slopes.standard_error, strict=True)
     return [
         {"lr": float(lr), "rate": float(rate), "method": slopes.method, "error": float(error)}
-        | {"low": float(rate - error), "high": float(rate + error)}
+        | _span(rate, error)
         for lr, rate, error in columns
     ]
 
@@ -189,10 +179,7 @@ def _rate_layers(rows: list[dict[str, Any]], points: list[dict[str, Any]]) -> li
     x = alt.X("lr:Q", title="learning rate η", scale=alt.Scale(zero=False, nice=False))
     title = "λ_R, rate of ln(1 − R)"
     y = alt.Y("rate:Q", title=title, axis=alt.Axis(labelExpr=number_label()))
-    tips = [
-        alt.Tooltip("method:N"),
-        *(alt.Tooltip(f"{n}:Q", format=".4~g") for n in ("lr", "rate", "error")),
-    ]
+    told = tips("method:N", "lr:Q", "rate:Q", "error:Q")
     layers = []
     if rows:
         # dashes keep a line visible under another that coincides with it
@@ -202,9 +189,9 @@ def _rate_layers(rows: list[dict[str, Any]], points: list[dict[str, Any]]) -> li
             scale=alt.Scale(domain=list(METHODS), range=[[1, 0], [1, 0], [6, 4]]),
         )
         lines = alt.Chart(inline(rows)).mark_line(strokeWidth=2.2)
-        layers.append(lines.encode(x=x, y=y, color=colour, strokeDash=dash, tooltip=tips[:3]))
+        layers.append(lines.encode(x=x, y=y, color=colour, strokeDash=dash, tooltip=told[:3]))
     if points:
-        base = alt.Chart(inline(points)).encode(x=x, color=colour, tooltip=tips)
+        base = alt.Chart(inline(points)).encode(x=x, color=colour, tooltip=told)
         layers.append(
             base.mark_rule(strokeWidth=1.5).encode(y=alt.Y("low:Q", title=title), y2="high:Q")
         )
@@ -231,17 +218,13 @@ def _errors(
     x = alt.X("alpha:Q", title="load α = P/N", scale=_padded([r["alpha"] for r in lines + points]))
     scale = alt.Scale(domain=[_foot(lines + points, top), top], nice=False)
     y: dict[str, Any] = {"title": "generalization error ε", "scale": scale}
-    tips = [
-        alt.Tooltip("method:N", title="student"),
-        alt.Tooltip("alpha:Q", title="α", format=".4~g"),
-        alt.Tooltip("error:Q", title="ε", format=".4~g"),
-    ]
+    told = tips("method:N student", "alpha:Q α", "error:Q ε")
     layers = []
     if lines:
         base = alt.Chart(inline(lines)).mark_line(strokeWidth=2, clip=True)
-        layers.append(base.encode(x=x, y=alt.Y("error:Q", **y), color=colour, tooltip=tips))
+        layers.append(base.encode(x=x, y=alt.Y("error:Q", **y), color=colour, tooltip=told))
     if points:
-        base = alt.Chart(inline(points)).encode(x=x, color=colour, tooltip=tips)
+        base = alt.Chart(inline(points)).encode(x=x, color=colour, tooltip=told)
         spans = base.mark_rule(strokeWidth=1.4, clip=True)
         layers.append(spans.encode(y=alt.Y("low:Q", **y), y2="high:Q"))
         layers.append(base.mark_point(**DOTS, clip=True).encode(y=alt.Y("error:Q", **y)))
@@ -275,8 +258,7 @@ def _curve_rows(curve: ErrorCurve) -> list[dict[str, Any]]:
 def _simulated_rows(part: SimulatedErrors) -> list[dict[str, Any]]:
     columns = zip(part.alpha, part.mean, part.standard_error, strict=True)
     return [
-        {"method": part.label, "alpha": float(a), "error": float(e)}
-        | {"low": float(e - s), "high": float(e + s)}
+        {"method": part.label, "alpha": float(a), "error": float(e)} | _span(e, s)
         for a, e, s in columns
     ]
 

@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import altair as alt
 
-from normscope.report.style import NEUTRAL, PALETTE, inline, log_axis, positive
+from normscope.report.style import NEUTRAL, PALETTE, inline, legend, log_axis, positive, tips
 
 if TYPE_CHECKING:
     from normscope.results.stability import StabilityBound
     from normscope.results.what_if import Variant, WhatIf
-
-__all__ = ["what_if_chart"]
 
 WIDTH, ROW = 420, 46
 OPEN = 100  # times the largest rate found at which an open end is drawn at most
@@ -80,16 +78,7 @@ def _intervals(rows: list[dict[str, Any]], names: list[str]) -> Any:
     rows = _clipped(rows)
     ends = [row[key] for row in rows for key in ("low", "high")]
     x = {"title": "learning rate", **log_axis(ends)}
-    base = alt.Chart(inline(rows)).encode(
-        y=alt.Y("change:N", title=None, sort=names, axis=alt.Axis(labelLimit=220)),
-        yOffset=alt.YOffset("kind:N", sort=list(KINDS)),
-        color=_colour(KINDS),
-        tooltip=[
-            alt.Tooltip("change:N"),
-            alt.Tooltip("kind:N"),
-            alt.Tooltip("shown:N", title="learning rate"),
-        ],
-    )
+    base = _lines(rows, names, KINDS, tips("change:N", "kind:N", "shown:N learning rate"))
     bars = base.mark_bar(height=6, opacity=0.5).encode(x=alt.X("low:Q", **x), x2="high:Q")
     shapes = alt.Scale(domain=["found", "beyond"], range=["circle", "triangle-right"])
     dots = base.mark_point(filled=True, size=55, opacity=1).encode(
@@ -113,13 +102,8 @@ def _gains(rows: list[dict[str, Any]], names: list[str]) -> Any:
     kinds = {"by curvature": PALETTE[0], "by training": PALETTE[4]}
     ends = [row[key] for row in rows for key in ("low", "high")]
     x = {"title": "rate that it bears, after / before", **log_axis([*ends, 1.0])}
-    base = alt.Chart(inline(rows)).encode(
-        y=alt.Y("change:N", title=None, sort=names[1:], axis=alt.Axis(labelLimit=220)),
-        yOffset=alt.YOffset("kind:N", sort=list(kinds)),
-        color=_colour(kinds),
-        tooltip=[alt.Tooltip("change:N"), alt.Tooltip("kind:N")]
-        + [alt.Tooltip(f"{key}:Q", format=".3g") for key in ("ratio", "low", "high")],
-    )
+    told = tips("change:N", "kind:N", "ratio:Q", "low:Q", "high:Q", form=".3g")
+    base = _lines(rows, names[1:], kinds, told)
     bars = base.mark_bar(height=6, opacity=0.5).encode(x=alt.X("low:Q", **x), x2="high:Q")
     dots = base.mark_point(filled=True, size=55, opacity=1).encode(x=alt.X("ratio:Q", **x))
     same = alt.Chart(inline([{"one": 1.0}])).mark_rule(strokeDash=[5, 4], color=NEUTRAL)
@@ -127,9 +111,16 @@ def _gains(rows: list[dict[str, Any]], names: list[str]) -> Any:
     return layers.properties(width=WIDTH // 2, height=ROW * (len(names) - 1))
 
 
-def _colour(kinds: dict[str, str]) -> Any:
-    scale = alt.Scale(domain=list(kinds), range=list(kinds.values()))
-    return alt.Color("kind:N", title=None, scale=scale, legend=alt.Legend(orient="bottom"))
+def _lines(
+    rows: list[dict[str, Any]], names: list[str], kinds: dict[str, str], told: list[Any]
+) -> Any:
+    """One line per change, in it one per kind."""
+    return alt.Chart(inline(rows)).encode(
+        y=alt.Y("change:N", title=None, sort=names, axis=alt.Axis(labelLimit=220)),
+        yOffset=alt.YOffset("kind:N", sort=list(kinds)),
+        color=legend(alt.Color, "kind:N", kinds, orient="bottom"),
+        tooltip=told,
+    )
 
 
 def _notes(found: WhatIf) -> list[str]:

@@ -9,8 +9,6 @@ from typing import Any, NamedTuple
 
 from markupsafe import Markup, escape
 
-__all__ = ["Wording", "cell", "column", "counted", "meaning", "number", "prose", "wording"]
-
 
 class Wording(NamedTuple):
     """What a page says about one measurement.

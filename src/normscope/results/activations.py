@@ -9,16 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from normscope.errors import InputError
 from normscope.record import Record
-from normscope.render import chart_of
+from normscope.results.base import Drawable
 from normscope.results.histograms import Histograms
-from normscope.results.layers import Coverage
+from normscope.results.layers import Coverage, not_measured
 
 if TYPE_CHECKING:
     import pandas as pd
-
-__all__ = ["Activations", "ChannelStatistics", "Growth"]
 
 LARGEST = math.log10(float(np.finfo(np.float32).max))
 MIN_LAYERS = 3  # of a fit with an error
@@ -107,8 +104,11 @@ class Growth(Record):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Activations(Record):
-    """Channel statistics of every signal, in forward order; see :func:`normscope.activations`."""
+class Activations(Drawable):
+    """Channel statistics of every signal, in forward order; see :func:`normscope.activations`.
+
+    The chart: channel means and variances by depth, or histograms.
+    """
 
     signals: tuple[ChannelStatistics, ...]
     growth: tuple[Growth, ...]  # "all", "even", "odd", as far as there are layers
@@ -124,10 +124,7 @@ class Activations(Record):
             numbered = signal.number == layer and signal.kind in ("linear", "conv")
             if signal.name == layer or (numbered and not isinstance(layer, bool)):
                 return signal
-        raise InputError(
-            f"No signal was measured at {layer!r}. Names: "
-            f"{', '.join(s.name for s in self.signals[:5])}, ...; or the number of a layer."
-        )
+        raise not_measured("signal", layer, [s.name for s in self.signals])
 
     @property
     def outputs(self) -> tuple[ChannelStatistics, ...]:
@@ -157,18 +154,13 @@ class Activations(Record):
         lines += [_growth_line(g) for g in self.growth[:1]]
         if self.rectified:
             units = sum(len(s.mean) for s in self.rectified)
-            dying, full = (sum(int(m.sum()) for m in masks) for masks in (
-                [s.dying for s in self.rectified], [s.full for s in self.rectified]
-            ))  # fmt: skip
+            dying = sum(int(s.dying.sum()) for s in self.rectified)
+            full = sum(int(s.full.sum()) for s in self.rectified)
             lines.append(
                 f"of {units} rectified units {dying} never pass anything (dying), {full} always "
                 "pass (full)"
             )
         return "\n".join([*lines, self.coverage.summary()])
-
-    def chart(self, **options: Any) -> Any:
-        """Channel means and variances by depth, or histograms, as an Altair chart."""
-        return chart_of(self, **options)
 
     def __repr__(self) -> str:
         grows = f", variance x {self.growth[0].factor:.3g} a layer" if self.growth else ""

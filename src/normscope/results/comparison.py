@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from normscope.record import Record
-from normscope.render import chart_of
+from normscope.results.base import Drawable, framed
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Comparison"]
-
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Comparison(Record):
+class Comparison(Drawable):
     """lambda_max of J^T J / T over the weights, predicted and measured.
+
+    The chart: predicted beside measured.
 
     Attributes:
         predicted: by the theory; with the splitting over outputs where it is known.
@@ -46,17 +45,12 @@ class Comparison(Record):
 
     def to_frame(self) -> pd.DataFrame:
         """Two rows: J^T J / T, and the loss's own Fisher matrix."""
-        import pandas as pd
-
-        rows = [
-            {"matrix": "J^T J / T", "predicted": self.predicted, "measured": self.measured},
-            {
-                "matrix": "Fisher matrix of the loss (approximate prediction)",
-                "predicted": self.loss_predicted,
-                "measured": self.loss_measured,
-            },
-        ]
-        return pd.DataFrame(rows)
+        columns = {
+            "matrix": ["J^T J / T", "Fisher matrix of the loss (approximate prediction)"],
+            "predicted": [self.predicted, self.loss_predicted],
+            "measured": [self.measured, self.loss_measured],
+        }
+        return framed(columns)
 
     def summary(self) -> str:
         """A few lines for a terminal."""
@@ -70,10 +64,6 @@ class Comparison(Record):
                 f"{self.loss_scale:.3g}, measured {self.loss_measured:.4g}"
             )
         return "\n".join([*lines, *self.flags])
-
-    def chart(self, **options: Any) -> Any:
-        """Predicted beside measured, as an Altair chart."""
-        return chart_of(self, **options)
 
     def __repr__(self) -> str:
         return f"Comparison(predicted {self.predicted:.4g}, measured {self.measured:.4g})"

@@ -13,14 +13,13 @@ from numpy.typing import NDArray
 from normscope.errors import InputError
 from normscope.record import Record
 from normscope.registry import near_match
-from normscope.render import chart_of
+from normscope.results.base import Drawable, framed
 from normscope.results.eigenvalues import KroneckerSpectrum, MomentSpectrum, SignedSpectrum
 from normscope.results.layers import Coverage
+from normscope.spec.norms import check_choice
 
 if TYPE_CHECKING:
     import pandas as pd
-
-__all__ = ["Conditioning", "ConditioningCost", "CurvatureBlock", "LayerConditioning"]
 
 PARTS = ("inputs", "gradients", "fisher", "exact")
 
@@ -84,8 +83,10 @@ class LayerConditioning(Record):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Conditioning(Record):
+class Conditioning(Drawable):
     """Spectra of all layers, in forward order.
+
+    The chart: lambda_max and kappa_p by layer.
 
     Attributes:
         layers: those that were measured.
@@ -135,8 +136,7 @@ class Conditioning(Record):
 
     def spectra(self, of: str) -> list[MomentSpectrum | KroneckerSpectrum | None]:
         """Of each layer: ``"inputs"``, ``"gradients"``, ``"fisher"`` (factored) or ``"exact"``."""
-        if of not in PARTS:
-            raise InputError(f"Unknown part {of!r}. {near_match(of, list(PARTS))}")
+        check_choice("part", of, PARTS)
         if of != "exact":
             return [getattr(layer, of) for layer in self.layers]
         found = [self._block_of(layer, self.blocks, "exact='blocks'") for layer in self.layers]
@@ -152,15 +152,9 @@ class Conditioning(Record):
 
     def to_frame(self) -> pd.DataFrame:
         """One row per layer, those left out included, with the reason."""
-        import pandas as pd
-
         measured = {layer.name: self._columns(layer) for layer in self.layers}
-        rows = [
-            {"layer": s.number, "name": s.name, "kind": s.kind, "status": s.status}
-            | {"reason": s.reason, **measured.get(s.name, {})}
-            for s in self.coverage.layers
-        ]
-        return pd.DataFrame(rows)
+        layers = self.coverage.layers
+        return framed([layer.numbered_row(**measured.get(layer.name, {})) for layer in layers])
 
     def _columns(self, layer: LayerConditioning) -> dict[str, Any]:
         columns: dict[str, Any] = {
@@ -207,10 +201,6 @@ class Conditioning(Record):
             "kappa_p how unevenly its directions are learned"
         )
         return "\n".join([*lines, self.coverage.summary()])
-
-    def chart(self, **options: Any) -> Any:
-        """lambda_max and kappa_p by layer, as an Altair chart."""
-        return chart_of(self, **options)
 
     def __repr__(self) -> str:
         largest = self.lambda_max("fisher")

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from normscope.errors import InputError
-from normscope.record import Record
-from normscope.render import chart_of
+from normscope.results.base import Drawable, framed
 from normscope.results.estimate import Estimate
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["SpectralDensity"]
-
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class SpectralDensity(Record):
+class SpectralDensity(Drawable):
     r"""The spectral density of an operator, smoothed by a Gaussian of standard deviation ``width``.
 
     .. math:: \phi(t) = \frac{1}{R}\sum_r \sum_i w_{ri}\, g_\sigma(t - \theta_{ri})
@@ -31,6 +28,8 @@ class SpectralDensity(Record):
     weights add up to 1 - ``zero_mass``. ``zero_mass`` is the exact share of eigenvalues that are
     zero because the dual side is smaller; it is an atom: part of ``cumulative``, not of
     ``density``. Standard errors are over the runs.
+
+    The chart: the density with its error band.
     """
 
     nodes: Floats  # (run, node)
@@ -88,18 +87,8 @@ class SpectralDensity(Record):
 
     def to_frame(self) -> pd.DataFrame:
         """One row per grid point: t, density, cumulative and their standard errors."""
-        import pandas as pd
-
-        frame: pd.DataFrame = pd.DataFrame(
-            {
-                "t": self.grid,
-                "density": self.density,
-                "density_error": self.density_error,
-                "cumulative": self.cumulative,
-                "cumulative_error": self.cumulative_error,
-            }
-        )
-        return frame
+        names = ("density", "density_error", "cumulative", "cumulative_error")
+        return framed({"t": self.grid} | {name: getattr(self, name) for name in names})
 
     def summary(self) -> str:
         """A few lines for a terminal."""
@@ -110,10 +99,6 @@ class SpectralDensity(Record):
             f"  nodes from {self.nodes.min():.4g} to {self.nodes.max():.4g}, "
             f"width {self.width:.3g}, exact mass at zero {self.zero_mass:.4g}"
         )
-
-    def chart(self, **options: Any) -> Any:
-        """The density with its error band, as an Altair chart."""
-        return chart_of(self, **options)
 
     def __repr__(self) -> str:
         low, high = self.nodes.min(), self.nodes.max()

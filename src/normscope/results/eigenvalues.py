@@ -11,15 +11,6 @@ from numpy.typing import NDArray
 from normscope.errors import InputError
 from normscope.record import Record
 
-__all__ = [
-    "KroneckerSpectrum",
-    "MomentSpectrum",
-    "SignedSpectrum",
-    "checked_share",
-    "generalized_condition_number",
-    "share_index",
-]
-
 Values = NDArray[np.float64]
 EPS = float(np.finfo(np.float64).eps)
 SLACK = 1e-9  # keeps the rounding of p * d from shifting the index: 0.28 * 25 is above 7

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field, replace
 
 from normscope.record import Record
 
-__all__ = ["Estimate"]
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Estimate(Record):

@@ -10,13 +10,12 @@ from normscope.checks import checked_target
 from normscope.errors import InputError
 from normscope.record import Record
 from normscope.render import report_package
+from normscope.results.base import framed
 from normscope.results.finding import SEVERITIES, Evidence, Finding
 from normscope.results.terminal import terminal_view
 
 if TYPE_CHECKING:
     import pandas as pd
-
-__all__ = ["Examination", "Plan", "Step"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,23 +144,14 @@ class Examination(Record):
 
     def to_frame(self) -> pd.DataFrame:
         """One row per finding."""
-        import pandas as pd
-
+        columns = ["severity", "rule", "layer", "title", "value", "threshold"]
         rows = [
-            {
-                "severity": f.severity,
-                "rule": f.rule,
-                "layer": f.layer,
-                "title": f.title,
-                "value": f.evidence[0].value if f.evidence else None,
-                "threshold": f.evidence[0].threshold if f.evidence else None,
-                "advice": f.advice,
-                "reference": f.reference,
-            }
+            [f.severity, f.rule, f.layer, f.title]
+            + ([f.evidence[0].value, f.evidence[0].threshold] if f.evidence else [None, None])
+            + [f.advice, f.reference]
             for f in self.findings
         ]
-        columns = ["severity", "rule", "layer", "title", "value", "threshold"]
-        return pd.DataFrame(rows, columns=[*columns, "advice", "reference"])
+        return framed(rows, columns=[*columns, "advice", "reference"])
 
     def save(self, path: str | Path) -> Path:
         """Write the page (.html), or the data (.json) that ``normscope report`` makes it from."""

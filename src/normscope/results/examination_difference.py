@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from normscope._version import __version__
 from normscope.record import Record
-from normscope.render import chart_of, report_package
+from normscope.render import report_package
+from normscope.results.base import Drawable, listed
 from normscope.results.examination import Examination
 from normscope.results.finding import SEVERITIES, Finding
 from normscope.results.key_numbers import key_numbers
@@ -17,14 +18,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import pandas as pd
-
-__all__ = [
-    "ExaminationDifference",
-    "FindingChange",
-    "NumberChange",
-    "SettingChange",
-    "compare_examinations",
-]
 
 HEADLINE = ""  # measurement of the numbers at the head of an examination
 CHANGES = ("appeared", "graver", "milder", "disappeared", "same", "not judged")
@@ -81,8 +74,10 @@ class SettingChange(Record):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ExaminationDifference(Record):
+class ExaminationDifference(Drawable):
     """What is different between two examinations.
+
+    The chart: ratios of all numbers.
 
     Attributes:
         names: of the two, as they were called.
@@ -115,22 +110,11 @@ class ExaminationDifference(Record):
 
     def to_frame(self) -> pd.DataFrame:
         """One row per number."""
-        import pandas as pd
-
-        rows = [
-            {"measurement": n.measurement, "quantity": n.quantity}
-            | {"first": n.first, "second": n.second, "ratio": n.ratio}
-            for n in self.numbers
-        ]
-        return pd.DataFrame(rows, columns=["measurement", "quantity", "first", "second", "ratio"])
+        return listed(self.numbers, "measurement", "quantity", "first", "second", "ratio")
 
     def findings_frame(self) -> pd.DataFrame:
         """One row per rule."""
-        import pandas as pd
-
-        names = ("rule", "change", "first", "second", "title")
-        rows = [{name: getattr(f, name) for name in names} for f in self.findings]
-        return pd.DataFrame(rows, columns=list(names))
+        return listed(self.findings, "rule", "change", "first", "second", "title")
 
     def summary(self) -> str:
         """A few lines for a terminal."""
@@ -144,10 +128,6 @@ class ExaminationDifference(Record):
         same = len(self.changed("same"))
         lines.append(f"  {same} rules say the same of both")
         return "\n".join(lines)
-
-    def chart(self, **options: Any) -> Any:
-        """Ratios of all numbers, as an Altair chart."""
-        return chart_of(self, **options)
 
     def save(self, path: str | Path) -> Path:
         """Write the page of the comparison, to a file that ends in .html."""

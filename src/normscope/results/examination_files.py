@@ -11,8 +11,6 @@ from normscope.errors import InputError
 from normscope.messages import kind_of
 from normscope.results.examination import Examination, Plan
 
-__all__ = ["read_examination"]
-
 HINT = "A saved examination is written by examination.save('name.json')."
 
 

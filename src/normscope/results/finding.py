@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from normscope.errors import InputError
 from normscope.record import Record
 
-__all__ = ["SEVERITIES", "Evidence", "Finding"]
-
 SEVERITIES = ("ok", "note", "warning", "problem")  # from harmless to grave
 
 

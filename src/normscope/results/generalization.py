@@ -9,24 +9,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from normscope.record import Record
-from normscope.render import chart_of
+from normscope.results.base import Drawable, framed
 from normscope.results.teacher_student import plus_minus, standard_error_of
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["ErrorCurve", "GeneralizationPanel", "SimulatedErrors"]
-
 Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ErrorCurve(Record):
+class ErrorCurve(Drawable):
     """A generalization error of theory against the load alpha = P / N.
 
     ``np.asarray(curve)`` is ``error``; ``float(curve)`` the error at a single load. Where the error
     diverges it is ``inf`` and ``reasons`` says why.
+
+    The chart: error against the load.
     """
 
     method: str
@@ -47,8 +46,6 @@ class ErrorCurve(Record):
 
     def to_frame(self) -> pd.DataFrame:
         """One row per load."""
-        import pandas as pd
-
         columns = {
             "alpha": self.alpha,
             "error": self.error,
@@ -56,7 +53,7 @@ class ErrorCurve(Record):
             "overlap": self.overlap,
             "reason": self.reasons,
         }
-        return pd.DataFrame(columns | ({"regime": self.regimes} if self.regimes else {}))
+        return framed(columns | ({"regime": self.regimes} if self.regimes else {}))
 
     def summary(self) -> str:
         """One line per load."""
@@ -64,10 +61,6 @@ class ErrorCurve(Record):
         lines = [f"  alpha {a:<6.4g} {e:.5g}{f'  ({why})' if why else ''}" for a, e, why in rows]
         head = f"{self.label}, {self.student} student, noise variance {self.noise_variance:g}"
         return "\n".join([head, *lines])
-
-    def chart(self, **options: Any) -> Any:
-        """Error against the load, as an Altair chart."""
-        return chart_of(self, **options)
 
     def __float__(self) -> float:
         return float(self.error.item())
@@ -82,8 +75,11 @@ class ErrorCurve(Record):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class SimulatedErrors(Record):
-    """Generalization errors of trained or solved students, several seeds at each load."""
+class SimulatedErrors(Drawable):
+    """Generalization errors of trained or solved students, several seeds at each load.
+
+    The chart: errors with their standard errors against the load.
+    """
 
     method: str
     student: str
@@ -114,10 +110,8 @@ class SimulatedErrors(Record):
 
     def to_frame(self) -> pd.DataFrame:
         """One row per load."""
-        import pandas as pd
-
         columns = {"alpha": self.alpha, "error": self.mean, "standard_error": self.standard_error}
-        return pd.DataFrame(columns)
+        return framed(columns)
 
     def summary(self) -> str:
         """One line per load."""
@@ -130,10 +124,6 @@ class SimulatedErrors(Record):
         how = [f"  {name}: {value}" for name, value in self.settings.items()]
         return "\n".join([head, *lines, *how, *self.notes])
 
-    def chart(self, **options: Any) -> Any:
-        """Errors with their standard errors against the load, as an Altair chart."""
-        return chart_of(self, **options)
-
     def __repr__(self) -> str:
         return (
             f"SimulatedErrors({self.label}, {self.student}, {len(self.alpha)} loads, "
@@ -142,8 +132,11 @@ class SimulatedErrors(Record):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class GeneralizationPanel(Record):
-    """Theory and simulation of one student over one range of loads, as in Luo's Figure 1."""
+class GeneralizationPanel(Drawable):
+    """Theory and simulation of one student over one range of loads, as in Luo's Figure 1.
+
+    The chart: theory as lines, simulation as points with error bars.
+    """
 
     curves: tuple[ErrorCurve, ...]
     simulated: tuple[SimulatedErrors, ...]
@@ -181,10 +174,6 @@ class GeneralizationPanel(Record):
             return np.unique(np.concatenate([part.alpha for part in self.simulated]))
         every = np.unique(np.concatenate([curve.alpha for curve in self.curves]))
         return every[:: max(1, len(every) // 12)]
-
-    def chart(self, **options: Any) -> Any:
-        """Theory as lines, simulation as points with error bars, as an Altair chart."""
-        return chart_of(self, **options)
 
     def __repr__(self) -> str:
         return f"GeneralizationPanel({len(self.curves)} curves, {len(self.simulated)} simulations)"

@@ -9,16 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from normscope.errors import InputError
 from normscope.record import Record
-from normscope.render import chart_of
+from normscope.results.base import Drawable
 from normscope.results.histograms import Histograms
-from normscope.results.layers import Coverage
+from normscope.results.layers import Coverage, not_measured
 
 if TYPE_CHECKING:
     import pandas as pd
-
-__all__ = ["ClassGradients", "Gradients", "LayerGradients", "OutputGradients"]
 
 NAN = float("nan")
 DOMINATED = 0.01  # sigma_max(gradient) / sigma_max(weight) below which the weight dominates
@@ -149,8 +146,11 @@ class ClassGradients(Record):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Gradients(Record):
-    """Gradients of every weighted layer, in forward order; see :func:`normscope.gradients`."""
+class Gradients(Drawable):
+    """Gradients of every weighted layer, in forward order; see :func:`normscope.gradients`.
+
+    The chart: alignment and size of gradients by depth, or one layer.
+    """
 
     layers: tuple[LayerGradients, ...]
     coverage: Coverage
@@ -167,10 +167,7 @@ class Gradients(Record):
         for found in self.layers:
             if layer == found.name or (layer == found.number and not isinstance(layer, bool)):
                 return found
-        raise InputError(
-            f"No gradient was measured at {layer!r}. Names: "
-            f"{', '.join(x.name for x in self.layers[:5])}, ...; or the number of a layer."
-        )
+        raise not_measured("gradient", layer, [x.name for x in self.layers])
 
     def to_frame(self) -> pd.DataFrame:
         """One row per layer, those left out among them with their reason."""
@@ -211,10 +208,6 @@ class Gradients(Record):
                 f"{self.classes.top_over_median:.3g} times the median class"
             )
         return lines
-
-    def chart(self, **options: Any) -> Any:
-        """Alignment and size of gradients by depth, or one layer, as an Altair chart."""
-        return chart_of(self, **options)
 
     def __repr__(self) -> str:
         return f"Gradients({len(self.layers)} layers, {self.num_samples} samples)"

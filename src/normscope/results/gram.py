@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from normscope.record import Record
-from normscope.render import chart_of
+from normscope.results.base import Drawable, ranked
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["GramSpectrum"]
-
 
 @dataclass(frozen=True, eq=False, repr=False)
-class GramSpectrum(Record):
+class GramSpectrum(Drawable):
     """Every eigenvalue above rounding of F* (equally: every non-zero one of F).
+
+    The chart: eigenvalues by rank.
 
     Attributes:
         values: eigenvalues, largest first.
@@ -56,11 +55,7 @@ class GramSpectrum(Record):
 
     def to_frame(self) -> pd.DataFrame:
         """One row per eigenvalue."""
-        import pandas as pd
-
-        rank = pd.RangeIndex(1, len(self.values) + 1, name="rank")
-        frame: pd.DataFrame = pd.DataFrame({"value": self.values}, index=rank)
-        return frame
+        return ranked({"value": self.values})
 
     def summary(self) -> str:
         """A few lines for a terminal."""
@@ -71,10 +66,6 @@ class GramSpectrum(Record):
             f"  lambda_max {self.largest:.6g}, between {lower:.6g} and {upper:.6g}\n"
             f"  trace {self.trace:.6g}"
         )
-
-    def chart(self, **options: Any) -> Any:
-        """Eigenvalues by rank, as an Altair chart."""
-        return chart_of(self, **options)
 
     def __repr__(self) -> str:
         return f"GramSpectrum(lambda_max={self.largest:.6g}, {len(self.values)} values)"

@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 
 from normscope.record import Record
 
-__all__ = ["Histograms"]
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Histograms(Record):

@@ -24,8 +24,6 @@ from normscope.results.spectrum import Spectrum
 from normscope.results.stability import StabilityLimit
 from normscope.results.what_if import WhatIf
 
-__all__ = ["KeyNumber", "key_numbers"]
-
 P = 0.5  # share of kappa_p that is shown
 
 

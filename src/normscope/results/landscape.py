@@ -11,23 +11,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from normscope.errors import InputError
-from normscope.record import Record
-from normscope.render import chart_of
+from normscope.results.base import Drawable, framed
 from normscope.results.layers import Coverage
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Landscape"]
-
 Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Landscape(Record):
+class Landscape(Drawable):
     """Loss and signals on a grid of distances along one direction, or two.
 
     Infinite and NaN numbers are results: the network overflowed there.
+
+    The chart: loss and moments over the distance, or a map of the plane.
 
     Attributes:
         axes: distances along each direction.
@@ -95,8 +94,6 @@ class Landscape(Record):
 
     def to_frame(self) -> pd.DataFrame:
         """One row per grid point and layer; left-out layers come last."""
-        import pandas as pd
-
         growth = self.growth
         rows: list[dict[str, Any]] = []
         for index in itertools.product(*(range(len(axis)) for axis in self.axes)):
@@ -104,20 +101,10 @@ class Landscape(Record):
             at = {n: float(a[i]) for n, a, i in zip(names, self.axes, index, strict=False)}
             for k, layer in enumerate(self.coverage.ok):
                 place = (k, *index)
-                rows.append(
-                    at
-                    | {"loss": self.loss[index]}
-                    | {"layer": layer.name, "number": layer.number, "kind": layer.kind}
-                    | {"mean_abs": self.mean_abs[place], "variance": self.variance[place]}
-                    | {"growth": growth[place], "status": "ok", "reason": ""}
-                )
-        rows += [
-            {"layer": left.name, "number": left.number, "kind": left.kind}
-            | {"status": left.status, "reason": left.reason}
-            for left in self.coverage.left_out
-        ]
-        frame: pd.DataFrame = pd.DataFrame(rows)
-        return frame
+                found = {"mean_abs": self.mean_abs[place], "variance": self.variance[place]}
+                row = layer.row(**found, growth=growth[place])
+                rows.append(at | {"loss": self.loss[index]} | row)
+        return framed(rows + [left.row() for left in self.coverage.left_out])
 
     def summary(self) -> str:
         """A few lines for a terminal."""
@@ -146,10 +133,6 @@ class Landscape(Record):
         last = next((name for name in self.first_nonfinite[::-1] if name), "")
         where = f"; at the far end signals overflow from {last!r} on" if last else ""
         return f"diverges between distance {low:.4g} and {high:.4g} (limit {self.limit:.4g}){where}"
-
-    def chart(self, **options: Any) -> Any:
-        """Loss and moments over the distance, or a map of the plane, as an Altair chart."""
-        return chart_of(self, **options)
 
     def __repr__(self) -> str:
         grid = " x ".join(str(len(axis)) for axis in self.axes)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from normscope.errors import InputError
 from normscope.record import Record
+from normscope.results.base import framed
 
 if TYPE_CHECKING:
     import pandas as pd
-
-__all__ = ["Coverage", "LayerStatus"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,6 +31,24 @@ class LayerStatus(Record):
     kind: str
     status: str = "ok"
     reason: str = ""
+
+    def row(self, **columns: Any) -> dict[str, Any]:
+        """A row of a table: which layer, ``columns``, and whether it was measured."""
+        place = {"layer": self.name, "number": self.number, "kind": self.kind}
+        return place | columns | {"status": self.status, "reason": self.reason}
+
+    def numbered_row(self, **columns: Any) -> dict[str, Any]:
+        """A row of a table by the number of the layer, with ``columns`` at the end."""
+        place = {"layer": self.number, "name": self.name, "kind": self.kind}
+        return place | {"status": self.status, "reason": self.reason} | columns
+
+
+def not_measured(what: str, layer: object, names: Sequence[str]) -> InputError:
+    """The error for a layer that a result does not have."""
+    return InputError(
+        f"No {what} was measured at {layer!r}. Names: {', '.join(names[:5])}, ...; or the number "
+        "of a layer."
+    )
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -53,16 +71,8 @@ class Coverage(Record):
 
     def to_frame(self, rows: Mapping[str, Mapping[str, Any]]) -> pd.DataFrame:
         """One row per layer: ``rows`` of those measured, the reason of those left out."""
-        import pandas as pd
-
-        return pd.DataFrame(
-            [
-                {"layer": x.name, "number": x.number, "kind": x.kind}
-                | dict(rows.get(x.name, {}) if x.status == "ok" else {})
-                | {"status": x.status, "reason": x.reason}
-                for x in self.layers
-            ]
-        ).set_index("layer")
+        table = [x.row(**(rows.get(x.name, {}) if x.status == "ok" else {})) for x in self.layers]
+        return framed(table).set_index("layer")
 
     def summary(self) -> str:
         """One line, and one for each reason to leave layers out."""

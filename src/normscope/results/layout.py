@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from normscope.record import Record
-from normscope.render import chart_of
+from normscope.results.base import Drawable, listed
 from normscope.results.layers import Coverage
 
 if TYPE_CHECKING:
     import pandas as pd
-
-__all__ = ["Layout", "NormUse"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,8 +52,10 @@ class NormUse(Record):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Layout(Record):
+class Layout(Drawable):
     """The norms of a network in forward order, and what they leave out.
+
+    The chart: layers and norms in forward order.
 
     Attributes:
         norms: every normalization layer, used or not.
@@ -86,12 +86,9 @@ class Layout(Record):
 
     def to_frame(self) -> pd.DataFrame:
         """One row per normalization layer."""
-        import pandas as pd
-
         columns = ["name", "kind", "number", "used", "gamma", "mean_gap", "variance_ratio"]
         columns += ["variance_gap", "updates", "frozen"]
-        rows = [[getattr(norm, c) for c in columns] for norm in self.norms]
-        return pd.DataFrame(rows, columns=columns)
+        return listed(self.norms, *columns)
 
     def summary(self) -> str:
         """A few lines for a terminal."""
@@ -105,10 +102,6 @@ class Layout(Record):
             f"{self.last_input_power:.3g}",
         ]
         return "\n".join([*lines, self.coverage.summary()])
-
-    def chart(self, **options: Any) -> Any:
-        """Layers and norms in forward order, as an Altair chart."""
-        return chart_of(self, **options)
 
     def __repr__(self) -> str:
         return f"Layout({self.normalized} of {self.hidden_layers} hidden layers normalized)"

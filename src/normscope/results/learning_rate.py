@@ -7,13 +7,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from normscope.record import Record
-from normscope.render import chart_of
+from normscope.results.base import Drawable, listed
 from normscope.results.stability import StabilityLimit, StabilityTrial
 
 if TYPE_CHECKING:
     import pandas as pd
-
-__all__ = ["LRAdvice", "LRBound"]
 
 FEWEST = 3  # trainings of a race that say where it goes
 
@@ -59,8 +57,10 @@ class LRBound(Record):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class LRAdvice(Record):
+class LRAdvice(Drawable):
     """A learning rate to train with, why, and the bounds it was held against.
+
+    The chart: losses of all trainings over the learning rate, the bounds below.
 
     Attributes:
         lr: the recommendation; NaN if there is none.
@@ -110,15 +110,8 @@ class LRAdvice(Record):
 
     def to_frame(self) -> pd.DataFrame:
         """One row for the recommendation and one per bound."""
-        import pandas as pd
-
-        rows = [
-            {"name": "recommended", "lr": self.lr, "low": self.low, "high": self.high}
-            | {"rule": self.rule, "reason": self.reason}
-        ]
-        names = ("name", "lr", "low", "high", "rule", "reason")
-        rows += [{name: getattr(bound, name) for name in names} for bound in self.bounds]
-        return pd.DataFrame(rows, columns=list(names))
+        own = LRBound("recommended", self.lr, self.low, self.high, self.rule, self.reason)
+        return listed((own, *self.bounds), "name", "lr", "low", "high", "rule", "reason")
 
     def summary(self) -> str:
         """A few lines for a terminal."""
@@ -131,10 +124,6 @@ class LRAdvice(Record):
         lines.append(f"{self.updates} updates in all, {self.seconds:.1f} s{end}")
         lines.append(", ".join(f"{k} {v}" for k, v in self.convention.items() if v is not None))
         return "\n".join(lines)
-
-    def chart(self, **options: Any) -> Any:
-        """Losses of all trainings over the learning rate, the bounds below, as an Altair chart."""
-        return chart_of(self, **options)
 
     def __repr__(self) -> str:
         if not self.ok:

@@ -15,12 +15,10 @@ from numpy.typing import NDArray
 from normscope.errors import InputError
 from normscope.record import Record
 from normscope.registry import near_match
-from normscope.render import chart_of
+from normscope.results.base import Drawable, framed
 
 if TYPE_CHECKING:
     import pandas as pd
-
-__all__ = ["MonitorLog", "Reading", "Series", "Trouble"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,8 +73,10 @@ class Trouble(Record):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class MonitorLog(Record):
+class MonitorLog(Drawable):
     """All readings of a monitor, one series per layer and quantity, in the order first seen.
+
+    The chart: one panel per quantity, one line per layer.
 
     Attributes:
         series: the readings.
@@ -120,15 +120,13 @@ class MonitorLog(Record):
 
     def to_frame(self) -> pd.DataFrame:
         """A long table: step, layer, quantity, value."""
-        import pandas as pd
-
         columns = {
             "step": np.concatenate([s.steps for s in self.series] or [np.zeros(0, int)]),
             "layer": [s.layer for s in self.series for _ in s.steps],
             "quantity": [s.quantity for s in self.series for _ in s.steps],
             "value": np.concatenate([s.values for s in self.series] or [np.zeros(0)]),
         }
-        return pd.DataFrame(columns)
+        return framed(columns)
 
     def summary(self) -> str:
         """A line for each quantity: its middle over layers at the first and the last reading."""
@@ -157,10 +155,6 @@ class MonitorLog(Record):
 
     def _said(self, quantity: str) -> str:
         return f"; {self.meaning[quantity]}" if quantity in self.meaning else ""
-
-    def chart(self, **options: Any) -> Any:
-        """One panel per quantity, one line per layer, as an Altair chart."""
-        return chart_of(self, **options)
 
     @classmethod
     def from_readings(

@@ -8,23 +8,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from normscope.record import Record
-from normscope.render import chart_of
-from normscope.results.layers import Coverage
+from normscope.results.base import Drawable, framed
+from normscope.results.layers import Coverage, LayerStatus
 
 if TYPE_CHECKING:
     import pandas as pd
-
-__all__ = ["GradientNoise"]
 
 Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class GradientNoise(Record):
+class GradientNoise(Drawable):
     """How far the gradient of a batch lies from the mean, for the whole and for each layer.
 
     Arrays begin with the whole, then one row per layer; columns are batch sizes.
+
+    The chart: noise by batch size, and the noise scale of each layer.
 
     Attributes:
         layers: names, in forward order.
@@ -83,26 +82,13 @@ class GradientNoise(Record):
 
     def to_frame(self) -> pd.DataFrame:
         """One row per layer and batch size; ``"(all)"`` is the whole, left-out layers come last."""
-        import pandas as pd
-
-        states = [("(all)", 0, "all"), *((s.name, s.number, s.kind) for s in self.coverage.ok)]
         rows: list[dict[str, Any]] = []
-        for part, (name, number, kind) in enumerate(states):
+        for part, state in enumerate((LayerStatus("(all)", 0, "all"), *self.coverage.ok)):
+            known = {"noise": self.noise[part], "gradient2": self.gradient2[part]}
             for column, size in enumerate(self.batch_sizes.tolist()):
-                at = part, column
-                rows.append(
-                    {"layer": name, "number": number, "kind": kind, "batch_size": size}
-                    | {"noise": self.noise[part], "gradient2": self.gradient2[part]}
-                    | {name: getattr(self, name)[at] for name in _COLUMNS}
-                    | {"status": "ok", "reason": ""}
-                )
-        for left in self.coverage.left_out:
-            rows.append(
-                {"layer": left.name, "number": left.number, "kind": left.kind}
-                | {"status": left.status, "reason": left.reason}
-            )
-        frame: pd.DataFrame = pd.DataFrame(rows)
-        return frame
+                found = {name: getattr(self, name)[part, column] for name in _COLUMNS}
+                rows.append(state.row(batch_size=size, **known, **found))
+        return framed(rows + [left.row() for left in self.coverage.left_out])
 
     def summary(self) -> str:
         """A few lines for a terminal."""
@@ -131,10 +117,6 @@ class GradientNoise(Record):
             "" if self.coupled else f", with replacement {self.with_replacement[0, column]:.4g}"
         )
         return f"B = {size:5d}: noise {noise}{replaced}; noise scale {known}"
-
-    def chart(self, **options: Any) -> Any:
-        """Noise by batch size, and the noise scale of each layer, as an Altair chart."""
-        return chart_of(self, **options)
 
     def __repr__(self) -> str:
         if self.coupled:

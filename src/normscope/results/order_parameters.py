@@ -8,24 +8,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from normscope.errors import InputError
-from normscope.record import Record
-from normscope.registry import near_match
-from normscope.render import chart_of
+from normscope.results.base import Drawable, framed
 from normscope.results.layers import Coverage
+from normscope.spec.norms import check_choice
 
 if TYPE_CHECKING:
     import pandas as pd
-
-__all__ = ["OrderProfile"]
 
 Array = NDArray[np.float64]
 CLEAR = 3.0  # standard errors from zero, below which a ratio says nothing
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class OrderProfile(Record):
+class OrderProfile(Drawable):
     """Order parameters layer by layer, in forward order.
+
+    The chart: order parameters by layer, the theory's as lines.
 
     Attributes:
         names: of the layers measured.
@@ -64,9 +62,7 @@ class OrderProfile(Record):
 
     def ratio(self, name: str) -> Array:
         """Measured over predicted, (layers,); NaN where the theory has no number."""
-        if name not in self.measured:
-            hint = near_match(str(name), list(self.measured))
-            raise InputError(f"Unknown order parameter {name!r}. {hint}")
+        check_choice("order parameter", name, self.measured)
         if not self.theory:
             return np.full(len(self.names), np.nan)
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -79,17 +75,9 @@ class OrderProfile(Record):
 
     def to_frame(self) -> pd.DataFrame:
         """One row per layer: each number, its error, the theory's, and the ratio."""
-        import pandas as pd
-
-        rows = []
-        place = {name: i for i, name in enumerate(self.names)}
-        for layer in self.coverage.layers:
-            row: dict[str, Any] = {"layer": layer.number, "name": layer.name, "kind": layer.kind}
-            row |= {"status": layer.status, "reason": layer.reason}
-            if (i := place.get(layer.name)) is not None:
-                row |= self._row(i)
-            rows.append(row)
-        return pd.DataFrame(rows)
+        rows = {name: self._row(i) for i, name in enumerate(self.names)}
+        layers = self.coverage.layers
+        return framed([layer.numbered_row(**rows.get(layer.name, {})) for layer in layers])
 
     def _row(self, i: int) -> dict[str, Any]:
         row: dict[str, Any] = {"coupled": bool(self.coupled[i])}
@@ -133,10 +121,6 @@ class OrderProfile(Record):
             if len(found):
                 lines.append(f"    {name}: {found.min():.3g} to {found.max():.3g}")
         return [*lines, *(f"  {note}" for note in self.theory_notes)]
-
-    def chart(self, **options: Any) -> Any:
-        """Order parameters by layer, the theory's as lines, as an Altair chart."""
-        return chart_of(self, **options)
 
     def __repr__(self) -> str:
         with_theory = "with theory" if self.theory else "without theory"

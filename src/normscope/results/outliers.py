@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from normscope.record import Record
-from normscope.render import chart_of
+from normscope.results.base import Drawable, ranked
 from normscope.results.estimate import Estimate
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["LeadingDirections", "SpectralBounds"]
-
 Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class LeadingDirections(Record):
+class LeadingDirections(Drawable):
     """Leading eigenvalues of J^T J / T beside the mean gradients of the outputs.
+
+    The chart: mean gradients of the outputs beside lambda_max.
 
     Attributes:
         values: leading eigenvalues, largest first.
@@ -55,12 +55,8 @@ class LeadingDirections(Record):
 
     def to_frame(self) -> pd.DataFrame:
         """One row per eigenvalue."""
-        import pandas as pd
-
         columns = {"value": self.values, "bound": self.bounds, "mean_gradient_share": self.shares}
-        rank = pd.RangeIndex(1, len(self.values) + 1, name="rank")
-        frame: pd.DataFrame = pd.DataFrame(columns, index=rank)
-        return frame
+        return ranked(columns)
 
     def summary(self) -> str:
         """A few lines for a terminal."""
@@ -71,10 +67,6 @@ class LeadingDirections(Record):
         pairs = enumerate(zip(self.values, self.shares, strict=True), start=1)
         lines += [f"  {i:3d}  {v:.6g}  {100 * s:.1f} % mean gradient" for i, (v, s) in pairs]
         return "\n".join(lines)
-
-    def chart(self, **options: Any) -> Any:
-        """Mean gradients of the outputs beside lambda_max, as an Altair chart."""
-        return chart_of(self, **options)
 
     def __repr__(self) -> str:
         return f"LeadingDirections(lambda_max={self.values[0]:.6g}, share={self.shares[0]:.3f})"

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from normscope.record import Record
-from normscope.render import chart_of
+from normscope.results.base import Drawable, framed
 
 if TYPE_CHECKING:
     import pandas as pd
-
-__all__ = ["PhaseDiagram"]
 
 Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
-class PhaseDiagram(Record):
+class PhaseDiagram(Drawable):
     """Fixed points and depth scales, one row per bias variance, one column per weight variance.
+
+    The chart: chi_1 over the grid with the edge of chaos.
 
     Attributes:
         activation: its name.
@@ -47,16 +46,10 @@ class PhaseDiagram(Record):
 
     def to_frame(self) -> pd.DataFrame:
         """One row per grid point."""
-        import pandas as pd
-
         weight, bias = np.meshgrid(self.weight_variances, self.bias_variances)
         columns = ("length", "correlation", "chi1", "correlation_depth", "length_depth", "status")
         frame = {"weight_variance": weight.ravel(), "bias_variance": bias.ravel()}
-        return pd.DataFrame(frame | {name: getattr(self, name).ravel() for name in columns})
-
-    def chart(self, **options: Any) -> Any:
-        """chi_1 over the grid with the edge of chaos, as an Altair chart."""
-        return chart_of(self, **options)
+        return framed(frame | {name: getattr(self, name).ravel() for name in columns})
 
     def summary(self) -> str:
         """How much of the grid is ordered, chaotic or diverging."""

@@ -10,21 +10,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from normscope.errors import InputError, TheoryError
-from normscope.record import Record
-from normscope.render import chart_of
+from normscope.results.base import Drawable, framed
 from normscope.spec import NetworkSpec
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Prediction", "PredictionSet"]
-
 Array = NDArray[np.float64]
+SHOWN = (  # columns of a summary
+    *("norm", "gamma", "last_norm", "theory", "samples"),
+    *("lambda_max", "lower", "upper", "trace", "critical_lr"),
+)
 
 
 @dataclass(frozen=True, eq=False)
-class Prediction(Record):
+class Prediction(Drawable):
     """Mean-field prediction of the Fisher matrix F = J^T J / T of one network.
+
+    The chart: each layer's share of lambda_max.
 
     Attributes:
         spec: the network.
@@ -96,8 +99,6 @@ class Prediction(Record):
 
     def to_frame(self) -> pd.DataFrame:
         """One row per layer: sizes, order parameters, share of lambda_max."""
-        import pandas as pd
-
         spec, order = self.spec, self.order_parameters
         frame = {
             "layer": np.arange(1, spec.depth + 1),
@@ -106,7 +107,7 @@ class Prediction(Record):
             **{name: order[name] for name in order if len(order[name]) == spec.depth},
             "lambda_share": self.per_layer,
         }
-        return pd.DataFrame(frame)
+        return framed(frame)
 
     def row(self, momentum: float = 0.0) -> dict[str, Any]:
         """The headline numbers as one row of a table."""
@@ -132,10 +133,6 @@ class Prediction(Record):
         """A few lines of plain text."""
         return PredictionSet((self,)).summary(momentum)
 
-    def chart(self, **options: Any) -> Any:
-        """Each layer's share of lambda_max, as an Altair chart."""
-        return chart_of(self, **options)
-
     def __repr__(self) -> str:
         value = "None" if self.lambda_max is None else f"{self.lambda_max:.6g}"
         limit = "infinity" if self.samples is None else self.samples
@@ -143,8 +140,11 @@ class Prediction(Record):
 
 
 @dataclass(frozen=True, eq=False)
-class PredictionSet(Record, Sequence[Prediction]):
-    """Predictions of several networks and theories, network by network."""
+class PredictionSet(Drawable, Sequence[Prediction]):
+    """Predictions of several networks and theories, network by network.
+
+    The chart: lambda_max and critical learning rate against gamma.
+    """
 
     predictions: tuple[Prediction, ...]
 
@@ -169,35 +169,17 @@ class PredictionSet(Record, Sequence[Prediction]):
 
     def to_frame(self, momentum: float = 0.0) -> pd.DataFrame:
         """One row per prediction."""
-        import pandas as pd
-
-        return pd.DataFrame([p.row(momentum) for p in self])
+        return framed([p.row(momentum) for p in self])
 
     def summary(self, momentum: float = 0.0) -> str:
         """A table in plain text, and below it every flag once."""
         rows = [p.row(momentum) for p in self]
-        columns = [
-            "norm",
-            "gamma",
-            "last_norm",
-            "theory",
-            "samples",
-            "lambda_max",
-            "lower",
-            "upper",
-            "trace",
-            "critical_lr",
-        ]
-        text = [list(columns)]
-        text += [[_cell(row[column], column) for column in columns] for row in rows]
-        widths = [max(len(line[i]) for line in text) for i in range(len(columns))]
+        text = [list(SHOWN)]
+        text += [[_cell(row[column], column) for column in SHOWN] for row in rows]
+        widths = [max(len(line[i]) for line in text) for i in range(len(SHOWN))]
         lines = ["  ".join(c.rjust(w) for c, w in zip(x, widths, strict=True)) for x in text]
         flags = dict.fromkeys(flag for p in self for flag in p.flags)
         return "\n".join(lines + [f"! {flag}" for flag in flags])
-
-    def chart(self, **options: Any) -> Any:
-        """lambda_max and critical learning rate against gamma, as an Altair chart."""
-        return chart_of(self, **options)
 
     def __repr__(self) -> str:
         return f"PredictionSet({len(self)} predictions)"

@@ -9,22 +9,22 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from normscope.record import Record
-from normscope.render import chart_of
+from normscope.results.base import Drawable, framed, ranked
 
 if TYPE_CHECKING:
     import pandas as pd
-
-__all__ = ["DepthConditioning", "LinearReduction", "ProductSpectrum"]
 
 Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class DepthConditioning(Record):
+class DepthConditioning(Drawable):
     """Extreme singular values of products X_m ... X_1, one row per run, one column per depth m.
 
     Condition numbers have heavy tails (their mean is infinite): logarithms are averaged, and the
     median is given beside their mean.
+
+    The chart: condition number and largest singular value by depth.
 
     Attributes:
         depths: 1, ..., M.
@@ -65,21 +65,13 @@ class DepthConditioning(Record):
 
     def to_frame(self) -> pd.DataFrame:
         """One row per depth: means of logs, medians, standard errors of the means."""
-        import pandas as pd
-
         columns: dict[str, Any] = {"log10_edge": self.log10_edge}
-        quantities = {
-            "log10_condition": self.log10_condition,
-            "log10_largest": self.log10_largest,
-            "log10_smallest": self.log10_smallest,
-        }
-        for name, values in quantities.items():
+        for name in ("log10_condition", "log10_largest", "log10_smallest"):
+            values = getattr(self, name)
             columns[name] = values.mean(axis=0)
             columns[f"{name}_error"] = _standard_error(values)
             columns[f"{name}_median"] = np.median(values, axis=0)
-        index = pd.Index(self.depths, name="depth")
-        frame: pd.DataFrame = pd.DataFrame(columns, index=index)
-        return frame
+        return framed(columns, index=self.depths).rename_axis("depth")
 
     def summary(self) -> str:
         """One line per depth, at most a dozen."""
@@ -100,10 +92,6 @@ class DepthConditioning(Record):
             )
         return "\n".join(lines + ([f"  {self.reason}"] if self.reason else []))
 
-    def chart(self, **options: Any) -> Any:
-        """Condition number and largest singular value by depth, as an Altair chart."""
-        return chart_of(self, **options)
-
     def __repr__(self) -> str:
         last = float(np.median(self.log10_condition[:, -1]))
         return (
@@ -113,8 +101,10 @@ class DepthConditioning(Record):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ProductSpectrum(Record):
+class ProductSpectrum(Drawable):
     """All singular values of simulated products, beside the density of large matrices.
+
+    The chart: histogram of the runs with the predicted density.
 
     Attributes:
         num_factors: M.
@@ -140,10 +130,8 @@ class ProductSpectrum(Record):
 
     def to_frame(self) -> pd.DataFrame:
         """One row per singular value: run, rank, value."""
-        import pandas as pd
-
         runs, size = self.values.shape
-        frame: pd.DataFrame = pd.DataFrame(
+        return framed(
             {
                 "run": np.repeat(np.arange(runs), size),
                 "rank": np.tile(np.arange(1, size + 1), runs),
@@ -151,7 +139,6 @@ class ProductSpectrum(Record):
                 "above_rounding": (self.values >= self.rounding[:, None]).ravel(),
             }
         )
-        return frame
 
     def summary(self) -> str:
         """A few lines for a terminal."""
@@ -164,10 +151,6 @@ class ProductSpectrum(Record):
             f"  largest {self.values[:, 0].mean():.4f} on average, edge {self.edge:.4f}\n"
             f"  KS distance to the law {self.distance.min():.4f} to {self.distance.max():.4f}{note}"
         )
-
-    def chart(self, **options: Any) -> Any:
-        """Histogram of the runs with the predicted density, as an Altair chart."""
-        return chart_of(self, **options)
 
     def __repr__(self) -> str:
         runs, size = self.values.shape
@@ -237,18 +220,10 @@ class LinearReduction(Record):
 
     def to_frame(self) -> pd.DataFrame:
         """One row per problem: scale of its input direction, target norm, least loss."""
-        import pandas as pd
-
         rest = self.matrix @ self.solution() - self.targets
-        frame: pd.DataFrame = pd.DataFrame(
-            {
-                "scale": self.scales,
-                "target_norm": np.linalg.norm(self.targets, axis=0),
-                "least_loss": np.sum(rest**2, axis=0),
-            },
-            index=pd.RangeIndex(1, len(self.scales) + 1, name="problem"),
-        )
-        return frame
+        norms, least = np.linalg.norm(self.targets, axis=0), np.sum(rest**2, axis=0)
+        columns = {"scale": self.scales, "target_norm": norms, "least_loss": least}
+        return ranked(columns, "problem")
 
     def summary(self) -> str:
         """A few lines for a terminal."""

@@ -11,12 +11,10 @@ from numpy.typing import NDArray
 from normscope.errors import InputError
 from normscope.record import Record
 from normscope.registry import near_match
-from normscope.render import chart_of
+from normscope.results.base import Drawable, framed
 
 if TYPE_CHECKING:
     import pandas as pd
-
-__all__ = ["BatchNormRegularization", "LayerRegularization"]
 
 Floats = NDArray[np.float64]
 FAR = 0.25  # share by which the paper's form may miss the complete one before it is said
@@ -136,12 +134,14 @@ class LayerRegularization(Record):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class BatchNormRegularization(Record):
+class BatchNormRegularization(Drawable):
     """The regularization that batch norm gives a network, by layer and batch size.
 
     ``together`` is the measured gap with all these layers under batch statistics: smaller than
     the sum of the layers' gaps where a later norm removes noise of an earlier one. ``everywhere``
     is that of all batch norms of the network, also those that were not asked for.
+
+    The chart: gaps over the batch size, predicted and measured, one panel per layer.
     """
 
     layers: tuple[LayerRegularization, ...]
@@ -191,14 +191,11 @@ class BatchNormRegularization(Record):
 
     def to_frame(self) -> pd.DataFrame:
         """One row per layer and batch size; the rows "(all)" are all layers together."""
-        import pandas as pd
-
         rows = [row for layer in self.layers for row in layer.rows()]
         for i, size in enumerate(self.batch_sizes):
             gap = {"measured": self.together[i], "measured_error": self.together_error[i]}
             rows.append({"layer": ALL, "batch_size": int(size), **gap})
-        frame: pd.DataFrame = pd.DataFrame(rows)
-        return frame
+        return framed(rows)
 
     def summary(self) -> str:
         """A table and the advice, for a terminal."""
@@ -223,10 +220,6 @@ class BatchNormRegularization(Record):
         ):
             lines.append(f"{ALL:<{wide}}{size:>6}{'':>59}{gap:>10.3g}{error:>8.1g}")
         return "\n".join([*lines, *(f"- {line}" for line in (*self.advice(), *self.notes))])
-
-    def chart(self, **options: Any) -> Any:
-        """Gaps over the batch size, predicted and measured, one panel per layer."""
-        return chart_of(self, **options)
 
     def __repr__(self) -> str:
         sizes = ", ".join(map(str, self.batch_sizes))

@@ -4,27 +4,26 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from normscope.record import Record
-from normscope.render import chart_of
+from normscope.results.base import Drawable, ranked
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Spectrum"]
-
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Spectrum(Record):
+class Spectrum(Drawable):
     """Leading eigenvalues, best first.
 
     ``residuals`` are unconditional: an eigenvalue lies within ||A y - theta y|| of each value.
     ``bounds`` are of the error of the i-th leading eigenvalue: they add that none was missed,
     which the solver verified with a random vector (``verified``).
+
+    The chart: eigenvalues by rank with their error bars.
     """
 
     values: NDArray[np.float64]  # (k,)
@@ -58,12 +57,8 @@ class Spectrum(Record):
 
     def to_frame(self) -> pd.DataFrame:
         """One row per eigenvalue: value, residual, bound."""
-        import pandas as pd
-
         columns = {"value": self.values, "residual": self.residuals, "bound": self.bounds}
-        rank = pd.RangeIndex(1, len(self.values) + 1, name="rank")
-        frame: pd.DataFrame = pd.DataFrame(columns, index=rank)
-        return frame
+        return ranked(columns)
 
     def summary(self) -> str:
         """A few lines for a terminal."""
@@ -76,10 +71,6 @@ class Spectrum(Record):
         pairs = enumerate(zip(self.values, self.bounds, strict=True), start=1)
         lines += [f"  {i:3d}  {value: .6g}  +- {bound:.1e}" for i, (value, bound) in pairs]
         return "\n".join(lines + ([self.reason] if self.reason else []))
-
-    def chart(self, **options: Any) -> Any:
-        """Eigenvalues by rank with their error bars, as an Altair chart."""
-        return chart_of(self, **options)
 
     def __repr__(self) -> str:
         shown = ", ".join(f"{v:.6g}" for v in self.values[:3])

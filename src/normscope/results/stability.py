@@ -10,12 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from normscope.record import Record
-from normscope.render import chart_of
+from normscope.results.base import Drawable, framed, listed
 
 if TYPE_CHECKING:
     import pandas as pd
-
-__all__ = ["LRRange", "StabilityBound", "StabilityLimit", "StabilityTrial"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -95,11 +93,13 @@ class StabilityBound(Record):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class StabilityLimit(Record):
+class StabilityLimit(Drawable):
     """The largest learning rate a network bears, under two criteria.
 
     ``lr``, ``low``, ``high`` and ``reason`` are those of the criterion asked for; the other one is
     at hand as ``diverges`` or ``does_not_learn``.
+
+    The chart: final losses over learning rates, with both intervals.
 
     Attributes:
         criterion: which of the two is the headline.
@@ -156,12 +156,8 @@ class StabilityLimit(Record):
 
     def to_frame(self) -> pd.DataFrame:
         """One row per training, by learning rate."""
-        import pandas as pd
-
         names = ("lr", "seed", "outcome", "updates", "start", "final", "chance", "rising", "reason")
-        rows = [{name: getattr(trial, name) for name in names} for trial in self.trials]
-        frame: pd.DataFrame = pd.DataFrame(rows, columns=list(names))
-        return frame.sort_values(["lr", "seed"], ignore_index=True)
+        return listed(self.trials, *names).sort_values(["lr", "seed"], ignore_index=True)
 
     def summary(self) -> str:
         """A few lines for a terminal."""
@@ -187,10 +183,6 @@ class StabilityLimit(Record):
             return []
         return [f"  it no longer learns at rates well below: stay below {low:.4g}"]
 
-    def chart(self, **options: Any) -> Any:
-        """Final losses over learning rates, with both intervals, as an Altair chart."""
-        return chart_of(self, **options)
-
     def __repr__(self) -> str:
         state = "" if self.complete else ", NOT complete"
         return (
@@ -200,8 +192,10 @@ class StabilityLimit(Record):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class LRRange(Record):
+class LRRange(Drawable):
     """One training with a learning rate that grows from update to update.
+
+    The chart: loss over learning rate with fit and suggestion.
 
     Attributes:
         lrs: learning rate of each update, (n,).
@@ -238,12 +232,8 @@ class LRRange(Record):
 
     def to_frame(self) -> pd.DataFrame:
         """One row per update: learning rate, loss, fitted loss, slope."""
-        import pandas as pd
-
-        names = ("losses", "fitted", "slope")
-        columns = {"lr": self.lrs} | {name: getattr(self, name) for name in names}
-        frame: pd.DataFrame = pd.DataFrame(columns).rename(columns={"losses": "loss"})
-        return frame.rename_axis("step")
+        columns = {"lr": self.lrs, "loss": self.losses, "fitted": self.fitted, "slope": self.slope}
+        return framed(columns).rename_axis("step")
 
     def summary(self) -> str:
         """A few lines for a terminal."""
@@ -259,10 +249,6 @@ class LRRange(Record):
                 f"{len(self.lrs)} updates, {self.seconds:.1f} s{precision}",
             ]
         )
-
-    def chart(self, **options: Any) -> Any:
-        """Loss over learning rate with fit and suggestion, as an Altair chart."""
-        return chart_of(self, **options)
 
     def __repr__(self) -> str:
         if not self.ok:

@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from normscope.record import Record
-from normscope.render import chart_of
+from normscope.results.base import Drawable, framed
 
 if TYPE_CHECKING:
     import pandas as pd
-
-__all__ = [
-    "LearningComparison",
-    "LearningPath",
-    "LearningRates",
-    "OverlapSlopes",
-    "plus_minus",
-    "standard_error_of",
-]
 
 Array = NDArray[np.float64]
 LONG = 1e5  # order parameters from here on are shown as powers of ten
@@ -29,8 +19,10 @@ ORDER = ("gamma", "correlation", "length")  # the order parameters of a path
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class LearningPath(Record):
+class LearningPath(Drawable):
     """Order parameters of online learning over time, from the ODE or from simulated students.
+
+    The chart: gamma, R and L against time.
 
     Attributes:
         method: ``"bn"`` (weight norm and gamma decay), ``"wn"`` or ``"sgd"``.
@@ -77,12 +69,10 @@ class LearningPath(Record):
 
     def to_frame(self) -> pd.DataFrame:
         """One row per time: means and, for a simulation, their standard errors."""
-        import pandas as pd
-
         columns = {"time": self.time} | {name: self.mean(name) for name in ORDER}
         if self.num_inputs is not None:
             columns |= {f"{name}_error": self.standard_error(name) for name in ORDER}
-        return pd.DataFrame(columns)
+        return framed(columns)
 
     def summary(self) -> str:
         """Two lines for a terminal."""
@@ -98,18 +88,17 @@ class LearningPath(Record):
         held = ", L held" if self.fixed_length else ""
         return f"{self.method}, {self.student} student, lr = {self.lr:g}{decay}{held}: {runs}"
 
-    def chart(self, **options: Any) -> Any:
-        """gamma, R and L against time, as an Altair chart."""
-        return chart_of(self, **options)
-
     def __repr__(self) -> str:
         gamma, correlation, length = self.end
         return f"LearningPath({self.title}; ends at {_state(gamma, correlation, length)})"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class LearningComparison(Record):
-    """The ODE and simulated students of the same start, at the same times."""
+class LearningComparison(Drawable):
+    """The ODE and simulated students of the same start, at the same times.
+
+    The chart: ODE as lines, simulation as points with error bars.
+    """
 
     theory: LearningPath
     simulated: LearningPath
@@ -138,10 +127,6 @@ class LearningComparison(Record):
         parts = [self.theory.summary(), self.simulated.summary()]
         return "\n".join([*parts, f"largest distance along the path: {errors}"])
 
-    def chart(self, **options: Any) -> Any:
-        """ODE as lines, simulation as points with error bars, as an Altair chart."""
-        return chart_of(self, **options)
-
     def __repr__(self) -> str:
         errors = self.max_error
         return (
@@ -151,8 +136,11 @@ class LearningComparison(Record):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class OverlapSlopes(Record):
-    """Measured rate d ln(1 - R) / dt of simulated students, one column per learning rate."""
+class OverlapSlopes(Drawable):
+    """Measured rate d ln(1 - R) / dt of simulated students, one column per learning rate.
+
+    The chart: slope against the learning rate.
+    """
 
     method: str
     student: str
@@ -176,10 +164,8 @@ class OverlapSlopes(Record):
 
     def to_frame(self) -> pd.DataFrame:
         """One row per learning rate."""
-        import pandas as pd
-
         columns = {"lr": self.lr, "slope": self.mean, "standard_error": self.standard_error}
-        return pd.DataFrame(columns)
+        return framed(columns)
 
     def summary(self) -> str:
         """One line per learning rate."""
@@ -190,20 +176,18 @@ class OverlapSlopes(Record):
         runs = f"{len(self.slopes)} runs of {self.num_inputs} inputs from R = {self.start:g}"
         return "\n".join([f"slope of ln(1 - R), {self.method}, {self.student}: {runs}", *lines])
 
-    def chart(self, **options: Any) -> Any:
-        """Slope against the learning rate, as an Altair chart."""
-        return chart_of(self, **options)
-
     def __repr__(self) -> str:
         return f"OverlapSlopes({self.method}, {self.student}, {len(self.lr)} learning rates)"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class LearningRates(Record):
+class LearningRates(Drawable):
     """Fixed points, eigenvalues and learning rates of batch norm, weight norm and SGD.
 
     ``overlap_rate`` below 0 means that R = 1 attracts; it is linear theory at the fixed point,
     and with gamma decay that point is one to first order in the learning rate only.
+
+    The chart: lambda_R against the learning rate.
     """
 
     student: str
@@ -221,8 +205,6 @@ class LearningRates(Record):
 
     def to_frame(self) -> pd.DataFrame:
         """One row per method and learning rate."""
-        import pandas as pd
-
         shape = self.overlap_rate.shape
         columns = {
             "method": np.repeat(self.methods, shape[1]),
@@ -236,7 +218,7 @@ class LearningRates(Record):
                 for name in ("effective_lr", "gain_rate", "overlap_rate")
             },
         }
-        return pd.DataFrame(columns)
+        return framed(columns)
 
     def summary(self) -> str:
         """Fixed point and largest learning rates of each method."""
@@ -247,10 +229,6 @@ class LearningRates(Record):
         ]
         head = f"{self.student} student, zeta = {self.zeta:g}, L0 = {self.length:g}"
         return "\n".join([head, *lines, *(slopes.summary() for slopes in self.measured)])
-
-    def chart(self, **options: Any) -> Any:
-        """lambda_R against the learning rate, as an Altair chart."""
-        return chart_of(self, **options)
 
     def __repr__(self) -> str:
         bounds = ", ".join(

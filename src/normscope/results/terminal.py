@@ -8,8 +8,6 @@ if TYPE_CHECKING:
     from normscope.results.examination import Examination
     from normscope.results.finding import Finding
 
-__all__ = ["terminal_view"]
-
 COLOURS = {"ok": "green", "note": "cyan", "warning": "yellow", "problem": "bold red"}
 
 

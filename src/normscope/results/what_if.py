@@ -10,13 +10,11 @@ from typing import TYPE_CHECKING, Any
 from normscope.errors import InputError
 from normscope.record import Record
 from normscope.registry import near_match
-from normscope.render import chart_of
+from normscope.results.base import Drawable, framed
 from normscope.results.stability import StabilityBound
 
 if TYPE_CHECKING:
     import pandas as pd
-
-__all__ = ["Variant", "WhatIf"]
 
 BEFORE = "as it is"
 CRITERIA = ("does-not-learn", "diverges")
@@ -31,7 +29,7 @@ class Variant(Record):
     Attributes:
         change: as it was written; ``"as it is"`` for the network before.
         loss: before any training.
-        lambda_max: largest curvature of the loss on the first batch.
+        lambda_max: largest curvature of the loss on the first batches.
         lambda_error: bound of its error.
         threshold: 2 (1 + momentum) / lambda_max; NaN where that does not hold.
         diverges: bisected limit; None if it was not looked for.
@@ -73,8 +71,10 @@ class Variant(Record):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class WhatIf(Record):
+class WhatIf(Drawable):
     """A network before and after single changes.
+
+    The chart: thresholds and limits of all variants.
 
     Attributes:
         variants: the network as it is, then one per change in the order given.
@@ -164,9 +164,7 @@ class WhatIf(Record):
 
     def to_frame(self) -> pd.DataFrame:
         """One row per variant."""
-        import pandas as pd
-
-        return pd.DataFrame([self._row(variant) for variant in self.variants])
+        return framed([self._row(variant) for variant in self.variants])
 
     def _row(self, v: Variant) -> dict[str, Any]:
         row: dict[str, Any] = {
@@ -237,10 +235,6 @@ class WhatIf(Record):
             "1" if first else _times(self.curvature_ratio(v)),
             "1" if first else _times(self.limit_ratio(v)[0]),
         ]
-
-    def chart(self, **options: Any) -> Any:
-        """Thresholds and limits of all variants, as an Altair chart."""
-        return chart_of(self, **options)
 
     def __repr__(self) -> str:
         best = self.best

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from normscope.errors import InputError
 from normscope.spec.network import LayerSpec, NetworkSpec
@@ -87,16 +88,7 @@ def cnn(
     """
     made = norm_spec(norm, gamma)
     hidden = [
-        LayerSpec(
-            c,
-            weight_variance,
-            bias_variance,
-            activation=activation,
-            norm=made,
-            kernel=kernel,
-            stride=stride,
-            padding=padding,
-        )
+        LayerSpec(c, weight_variance, bias_variance, activation, made, kernel, stride, padding)
         for c in listed("channels", channels)
     ]
     readout = LayerSpec(outputs, weight_variance, bias_variance)
@@ -141,7 +133,6 @@ def residual_mlp(
         bias_variance=bias_variance,
         norm=norm,
         gamma=gamma,
+        last_norm=last_norm,
     )
-    return NetworkSpec(
-        plain.input_shape, plain.layers, last_norm=last_norm, branch_scale=branch_scale
-    )
+    return replace(plain, branch_scale=branch_scale)

@@ -8,9 +8,15 @@ from dataclasses import dataclass
 
 from normscope.errors import InputError
 from normscope.record import Record
-from normscope.registry import near_match
 from normscope.spec.activations import activation
-from normscope.spec.norms import LAST_NORMS, NormSpec, finite_number, listed, norm_spec
+from normscope.spec.norms import (
+    LAST_NORMS,
+    NormSpec,
+    check_choice,
+    finite_number,
+    listed,
+    norm_spec,
+)
 
 __all__ = ["LayerSpec", "NetworkSpec"]
 
@@ -101,13 +107,9 @@ class NetworkSpec(Record):
             )
         if not self.layers:
             raise InputError("A network needs at least one layer: its read-out.")
-        if self.last_norm is not None and self.last_norm not in LAST_NORMS:
-            raise InputError(
-                f"Unknown last_norm {self.last_norm!r}. "
-                f"{near_match(str(self.last_norm), [*LAST_NORMS])}"
-            )
-        if self.head not in HEADS:
-            raise InputError(f"Unknown head {self.head!r}. {near_match(str(self.head), [*HEADS])}")
+        if self.last_norm is not None:
+            check_choice("last_norm", self.last_norm, LAST_NORMS)
+        check_choice("head", self.head, HEADS)
         self._check_order()
         self._check_residual()
         self.positions  # noqa: B018  a stride that leaves no positions is found here

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
@@ -37,8 +37,7 @@ class NormSpec(Record):
     eps: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.kind not in KINDS:
-            raise InputError(f"Unknown norm {self.kind!r}. {near_match(str(self.kind), [*KINDS])}")
+        check_choice("norm", self.kind, KINDS)
         gamma, eps = finite_number(self.gamma), finite_number(self.eps)
         if gamma is None:
             raise InputError(
@@ -50,11 +49,8 @@ class NormSpec(Record):
                 f"gamma must not be negative. Got {self.gamma}. The theory depends on gamma^2 for "
                 "symmetric activations only, so a sign cannot be dropped; negate the activation."
             )
-        unknown = [p for p in listed("parts", self.parts) if p not in PARTS]
-        if unknown:
-            raise InputError(
-                f"Unknown norm part {unknown[0]!r}. {near_match(str(unknown[0]), [*PARTS])}"
-            )
+        for part in listed("parts", self.parts):
+            check_choice("norm part", part, PARTS)
         if gamma != 1 and "scale" not in self.parts:
             raise InputError(
                 f"gamma = {self.gamma} is the gain of the 'scale' part, which this norm does not "
@@ -77,6 +73,12 @@ def finite_number(value: object) -> float | None:
     except (TypeError, ValueError, OverflowError):
         return None
     return number if math.isfinite(number) else None
+
+
+def check_choice(what: str, value: object, known: Collection[str]) -> None:
+    """An error that names near matches if ``value`` is none of ``known``."""
+    if value not in known:
+        raise InputError(f"Unknown {what} {value!r}. {near_match(str(value), [*known])}")
 
 
 def listed(name: str, values: Iterable[T]) -> list[T]:

@@ -1,9 +1,10 @@
-"""Materialised data: inputs and targets of any nested structure."""
+"""One batch: what the model takes and what the loss compares with, of any nested structure."""
 
 from __future__ import annotations
 
+import contextlib
 import inspect
-from collections.abc import Iterable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,38 +13,26 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from normscope.errors import InputError
-from normscope.subject.loaders import items_of
-
-__all__ = [
-    "NO_BATCHES",
-    "Batch",
-    "call_arguments",
-    "failed_on",
-    "float_leaves",
-    "materialized",
-    "owned_batch",
-]
-
+from normscope.errors import InputError, MeasurementError, NormscopeError, out_of_memory
+from normscope.messages import kind_of
 
 MANY = 6  # tensors of a batch that a message names
-NO_BATCHES = (
-    "There are no batches: the loader is empty or was already used up (a generator gives its "
-    "batches once). Pass a list of (inputs, targets), or a fresh DataLoader."
-)
 
 
 @dataclass(frozen=True)
 class Batch:
     """One batch: what the model takes, what the loss compares with, and its share of the mean.
 
-    ``constants`` are the frozen statistics of batch-norm layers, one list per layer name.
+    ``constants`` are the frozen statistics of batch-norm layers, one list per layer name. ``found``
+    is the seed with which a function of the user's took the targets out of the batch; they are not
+    cut with it: the function finds those of a part.
     """
 
     inputs: Any
     targets: Any = None
     weight: float = 1.0
     constants: dict[str, list[tuple[Tensor, ...]]] | None = None
+    found: int | None = None
 
     @property
     def size(self) -> int:
@@ -53,48 +42,125 @@ class Batch:
                 return leaf.shape[0]
         return 0
 
+    def mapped(self, change: Callable[[Tensor], Tensor], *, sampled: bool = False) -> Batch:
+        """The same with other tensors; ``sampled`` only those with one row per sample."""
+        size = self.size
+
+        def changed(leaf: Any) -> Any:
+            wanted = isinstance(leaf, Tensor) and (
+                not sampled or (leaf.ndim > 0 and leaf.shape[0] == size)
+            )
+            return change(leaf) if wanted else leaf
+
+        inputs, targets = pytree.tree_map(changed, (self.inputs, self.targets))
+        return replace(self, inputs=inputs, targets=targets)
+
     def part(self, start: int, stop: int) -> Batch:
         """The samples from ``start`` to ``stop``, with their share of the weight."""
         size = self.size
-
-        def cut(leaf: Any) -> Any:
-            whole = isinstance(leaf, Tensor) and leaf.ndim > 0 and leaf.shape[0] == size
-            return leaf[start:stop] if whole else leaf
-
         share = self.weight * (min(stop, size) - start) / size
-        inputs = pytree.tree_map(cut, self.inputs)
-        targets = pytree.tree_map(cut, self.targets)
-        return replace(self, inputs=inputs, targets=targets, weight=share)
+        return replace(self._cut().mapped(lambda t: t[start:stop], sampled=True), weight=share)
+
+    def rows(self, index: Tensor) -> Batch:
+        """Some samples, by position."""
+        return self._cut().mapped(lambda t: t[index.to(t.device)], sampled=True)
+
+    def _cut(self) -> Batch:
+        return self if self.found is None else replace(self, targets=None, found=None)
+
+    def to(self, device: torch.device) -> Batch:
+        """The same on another device."""
+        return self.mapped(lambda t: t.to(device))
+
+    def copied(self) -> Batch:
+        """The same on tensors of its own: a layer that works in place may write into them."""
+        return self.mapped(Tensor.clone)
 
 
-def materialized(pairs: Iterable[Any], *, split: bool) -> list[Batch]:
-    """Own copies of all batches; with ``split`` each item is (inputs, targets) or inputs.
-
-    Tensors are copied, so that neither a loader that reuses its memory nor an in-place layer can
-    change what is measured.
-    """
-    if isinstance(pairs, Tensor) or not isinstance(pairs, Iterable):
+def joined(batches: list[Batch]) -> Batch:
+    """The samples of several batches as one."""
+    trees = [pytree.tree_map(_named, (b.inputs, b.targets), is_leaf=_is_words) for b in batches]
+    leaves = [pytree.tree_leaves(tree) for tree in trees]
+    try:
+        together = [_together(same, batches) for same in zip(*leaves, strict=True)]
+    except (RuntimeError, TypeError, ValueError) as error:
         raise InputError(
-            "batches must be a DataLoader or a list, one (inputs, targets) per batch. Got a "
-            f"{type(pairs).__name__}; for one batch write Risk(model, inputs, targets, ...)."
+            f"The batches cannot be joined to one population: {error}. Their samples must be "
+            "tensors of one shape, with the samples on the first axis."
+        ) from None
+    inputs, targets = pytree.tree_unflatten(together, pytree.tree_structure(trees[0]))
+    return Batch(inputs, targets)
+
+
+def _is_words(tree: Any) -> bool:
+    return isinstance(tree, list) and all(isinstance(value, str) for value in tree)
+
+
+def _named(leaf: Any) -> Any:
+    """Names of samples belong to no population."""
+    return None if _is_words(leaf) else leaf
+
+
+def _together(same: tuple[Any, ...], batches: list[Batch]) -> Any:
+    """One leaf of every batch; what has no row per sample is taken from the first."""
+    sizes = [len(leaf) if isinstance(leaf, Tensor) and leaf.ndim else 0 for leaf in same]
+    sampled = sizes == [batch.size for batch in batches]
+    return torch.cat(same) if sampled else same[0]
+
+
+def plain(tree: Any) -> Any:
+    """The same structure of dicts, lists, tuples and tensors: any mapping becomes a dict."""
+    if isinstance(tree, Mapping):
+        return {key: plain(value) for key, value in tree.items()}
+    if type(tree) in (list, tuple):
+        return type(tree)(plain(value) for value in tree)
+    if type(tree).__bases__ == (tuple,) and hasattr(tree, "_fields"):  # a named tuple
+        return type(tree)(*(plain(value) for value in tree))
+    return torch.from_numpy(tree) if isinstance(tree, np.ndarray) else tree
+
+
+def checked_batch(
+    item: Any, index: int, *, pairs: bool, dtype: torch.dtype | None = None, fresh: bool = False
+) -> Batch:
+    """A copy of one item of a loader, checked; ``index`` is for the error message.
+
+    Args:
+        item: (inputs, targets) or inputs; without ``pairs`` one thing for the user's function.
+        index: which one it is.
+        pairs: whether it is split into inputs and targets.
+        dtype: the floating-point type of the model: numpy's default is not torch's.
+        fresh: it is a copy, and known to be finite.
+    """
+    inputs, targets = _inputs_and_targets(item) if pairs else (item, None)
+
+    def own(tensor: Tensor) -> Tensor:
+        wanted = dtype if dtype is not None and tensor.is_floating_point() else tensor.dtype
+        return tensor.detach().to(wanted, copy=not fresh)
+
+    batch = Batch(inputs, targets).mapped(own)
+    if not fresh:
+        check_finite(batch.inputs, f"the inputs of batch {index}")
+        check_finite(batch.targets, f"the targets of batch {index}")
+    if pairs and batch.size == 0:
+        raise InputError(_empty(batch.inputs, index))
+    if pairs and (isinstance(targets, int | float) or getattr(targets, "ndim", 1) == 0):
+        raise InputError(
+            f"Batch {index} looks like one sample: its target is a single number. Pass the samples "
+            "as a torch Dataset, or DataLoader(samples, batch_size=...)."
         )
-    source = enumerate(items_of(pairs))
-    batches = [owned_batch(item, index, split=split) for index, item in source]
-    if not batches:
-        raise InputError(NO_BATCHES)
-    share = 1 / len(batches)
-    return [replace(batch, weight=share) for batch in batches]
-
-
-def owned_batch(item: Any, index: int, *, split: bool) -> Batch:
-    """An own copy of one item of a loader, checked; ``index`` is for the error message."""
-    inputs, targets = _inputs_and_targets(item) if split else (item, None)
-    batch = Batch(_own(inputs), _own(targets))
-    _check_finite(batch.inputs, f"the inputs of batch {index}")
-    _check_finite(batch.targets, f"the targets of batch {index}")
-    if split and batch.size == 0:
-        raise InputError(f"Batch {index} is empty: {_shapes(batch.inputs)}. Drop it.")
     return batch
+
+
+def _empty(inputs: Any, index: int) -> str:
+    leaves = pytree.tree_leaves(inputs)
+    shapes = [tuple(leaf.shape) for leaf in leaves if isinstance(leaf, Tensor)]
+    if shapes:
+        return f"Batch {index} is empty: its inputs have shape {shapes[0]}. Drop it."
+    return (
+        f"The inputs of batch {index} are not tensors: there is {kind_of((leaves or [inputs])[0])} "
+        "in them. Make tensors of them, in a transform of the data set or a collate_fn of the "
+        "loader."
+    )
 
 
 def _inputs_and_targets(item: Any) -> tuple[Any, Any]:
@@ -105,23 +171,18 @@ def _inputs_and_targets(item: Any) -> tuple[Any, Any]:
             return item[0], None
         raise InputError(
             f"A batch must be (inputs, targets) or inputs alone. Got {len(item)} items: write "
-            "several inputs as ((first, second), targets), or use Risk.from_loss_fn."
+            "several inputs as ((first, second), targets), or pass outputs_fn(model, batch) or "
+            "loss_fn(model, batch), which take batches of any form."
         )
     return item, None
 
 
-def _own(tree: Any) -> Any:
-    def copy(leaf: Any) -> Any:
-        if isinstance(leaf, np.ndarray):
-            return torch.from_numpy(leaf.copy())
-        return leaf.detach().clone() if isinstance(leaf, Tensor) else leaf
-
-    return pytree.tree_map(copy, tree)
-
-
-def _check_finite(tree: Any, where: str) -> None:
+def check_finite(tree: Any, where: str) -> None:
+    """Refuse NaN and infinity, with their place."""
     for path, leaf in pytree.tree_flatten_with_path(tree)[0]:
         if not isinstance(leaf, Tensor) or not leaf.is_floating_point():
+            continue
+        if bool(torch.isfinite(leaf.sum())):  # one pass without a table of flags
             continue
         name = pytree.keystr(path)
         bad = leaf.isnan() if "mask" in name else ~leaf.isfinite()  # masks hold -inf on purpose
@@ -129,14 +190,27 @@ def _check_finite(tree: Any, where: str) -> None:
             first = tuple(int(i) for i in bad.nonzero()[0])
             raise InputError(
                 f"{where}{name} hold {leaf[first].item()} at index {first} ({int(bad.sum())} of "
-                f"{leaf.numel()} values are not finite). One such value makes every product NaN. "
+                f"{leaf.numel()} values are not finite). One such value makes every result NaN. "
                 "Remove or impute these samples."
             )
 
 
-def _shapes(tree: Any) -> str:
-    shapes = [tuple(t.shape) for t in pytree.tree_leaves(tree) if isinstance(t, Tensor)]
-    return f"tensors of shape {shapes}" if shapes else "no tensors in it"
+@contextlib.contextmanager
+def readable_failures(model: nn.Module, batch: Batch, where: str) -> Iterator[None]:
+    """Turn what a user's model raises into an error that says ``where``, and the way out."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, NormscopeError) or out_of_memory(error):
+            raise
+        said = failed_on(error, model, batch.inputs, batch.targets)
+        if "more than 1 value per channel" in str(error):
+            said = (
+                f"{type(error).__name__}: {error}. Batch norm has no statistics of a single "
+                "sample: use larger batches, leave a last batch of one out (drop_last=True of a "
+                "loader or of fit), or measure with statistics='running'."
+            )
+        raise MeasurementError(f"The model cannot be run {where}: {said}") from error
 
 
 def failed_on(error: Exception, model: nn.Module, inputs: Any, targets: Any = None) -> str:
@@ -150,12 +224,22 @@ def failed_on(error: Exception, model: nn.Module, inputs: Any, targets: Any = No
         if isinstance(leaf, Tensor)
     ]
     own = sorted({_name(p.dtype) for p in model.parameters()})
+    first = (str(error).strip().splitlines() or [""])[0]  # torch goes on with all signatures
     shown = ", ".join(said[:MANY]) + (", ..." if said[MANY:] else "")
     return (
-        f"{type(error).__name__}: {str(error).strip().rstrip('.')}. It was given "
-        f"{shown or 'no tensors'}; its parameters are {' and '.join(own)}. Give it data of the "
-        "shape and type that it was made for."
+        f"{type(error).__name__}: {first.rstrip('.')}. It was given "
+        f"{shown or 'no tensors'}; its parameters are {' and '.join(own)}. {_way_out(inputs)}"
     )
+
+
+def _way_out(inputs: Any) -> str:
+    if isinstance(inputs, dict):
+        return (
+            "A dict is passed as keywords, or as it is if the model takes no such keywords; "
+            "otherwise pass outputs_fn(model, batch) -> (outputs, targets) beside loss=, or "
+            "loss_fn(model, batch)."
+        )
+    return "Give it data of the shape and type that the model expects."
 
 
 def _name(dtype: torch.dtype) -> str:

@@ -14,14 +14,13 @@ from torch.utils import _pytree as pytree
 
 from normscope.errors import MeasurementError
 from normscope.subject import statistics
-from normscope.subject.batch import Batch, call_arguments, float_leaves
+from normscope.subject.batch import Batch, float_leaves, readable_failures
 from normscope.subject.interrupts import interruptible
 from normscope.subject.losses import flat
+from normscope.subject.objective import Objective
 from normscope.subject.parameters import ParameterSet, computed_dtype
-from normscope.subject.random import drawn_since, random_state, reseed
+from normscope.subject.process import drawn_since, random_state, reseed
 from normscope.subject.session import patch_forward, session
-
-__all__ = ["ModelFunction"]
 
 Wrapper = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -35,25 +34,29 @@ class ModelFunction:
 
     Attributes:
         parameters: which parameters are variables, and their order.
+        objective: how a batch is run (by another function if ``run`` is given), and its loss.
         values: the point: one tensor per selected parameter.
         model: the module itself.
         device: where the model lives.
+        seed: of what the model draws.
     """
 
     def __init__(
         self,
         model: nn.Module,
         parameters: ParameterSet,
+        objective: Objective,
         *,
         statistics: str,
         seed: int,
         run: Callable[[nn.Module, Any], Any] | None = None,
     ) -> None:
         self.parameters = parameters
-        self._run = run or _call
+        self.objective = objective
+        self._run = run or objective.run
         self.model = model
         self._statistics = statistics
-        self._seed = seed
+        self.seed = seed
         held = {id(p): _copied(p) for p in model.parameters()}
         kinds = {value.dtype for value in held.values() if value.is_floating_point()}
         self._dtype = kinds.pop() if len(kinds) == 1 else None
@@ -93,7 +96,7 @@ class ModelFunction:
         """The same function at the same point, with other random numbers."""
         other = object.__new__(ModelFunction)
         other.__dict__.update(self.__dict__)
-        other._seed = seed
+        other.seed = seed
         return other
 
     @contextlib.contextmanager
@@ -110,7 +113,7 @@ class ModelFunction:
         ``blocks`` wraps the forward of each block of the outermost sequences; ``change`` may patch
         the model further.
         """
-        with session(self.model, seed=self._seed, device=self.device):
+        with session(self.model, seed=self.seed, device=self.device):
             statistics.set_mode(self.model, self._statistics)
             if blocks is not None:
                 for block in _blocks(self.model):
@@ -121,6 +124,11 @@ class ModelFunction:
 
     def __call__(self, values: Sequence[Tensor], batch: Batch) -> Any:
         """The outputs, any nested structure, as the model returns them."""
+        return self._called(self._run, values, batch)
+
+    def _called(
+        self, run: Callable[[nn.Module, Any], Any], values: Sequence[Tensor], batch: Batch
+    ) -> Any:
         swapped = {**self._held, **dict(zip(self._ids, values, strict=True))}
         for table, name, key in self._sites:
             table[name] = swapped[key]  # type: ignore[assignment]
@@ -129,10 +137,10 @@ class ModelFunction:
         if batch.constants is not None:
             statistics.freeze(self.model, batch.constants)
         inputs = pytree.tree_map(self._fresh, batch.inputs)
-        reseed(self._seed, self.device)
+        reseed(self.seed, self.device)
         # Models may differentiate inside; without leaves among the values no graph is kept.
         with torch.enable_grad(), interruptible():
-            return self._run(self.model, inputs)
+            return run(self.model, inputs)
 
     def flat(self, values: Sequence[Tensor], batch: Batch) -> Tensor:
         """The floating-point outputs as one vector, (n,)."""
@@ -145,7 +153,8 @@ class ModelFunction:
             return leaves, self(leaves, batch)
 
     def prepared(self, batch: Batch) -> Batch:
-        """``batch`` with the constants that ``statistics="frozen"`` needs."""
+        """``batch`` with its targets, and the constants that ``statistics="frozen"`` needs."""
+        batch = self.with_targets(batch)
         if self._statistics != "frozen" or not statistics.coupling_layers(self.model):
             return batch
         with self.open(), torch.no_grad():
@@ -153,9 +162,52 @@ class ModelFunction:
             self(self.values, replace(batch, constants=None))
         return replace(batch, constants=constants)
 
+    def with_targets(self, batch: Batch) -> Batch:
+        """With those that ``outputs_fn`` finds in the batch, once."""
+        if self.objective.outputs_fn is None:
+            return batch
+        if batch.targets is not None and batch.found in (None, self.seed):
+            return batch  # others were found with other random numbers
+        with (
+            readable_failures(self.model, batch, "by outputs_fn"),
+            self.open(),
+            torch.no_grad(),
+        ):
+            found = self._called(self.objective.targets, self.values, batch)
+        return replace(batch, targets=pytree.tree_map(_kept, found), found=self.seed)
+
     def targets(self, batch: Batch) -> Any:
         """The targets where the model lives."""
-        return pytree.tree_map(self._fresh, batch.targets)
+        return pytree.tree_map(self._fresh, self.with_targets(batch).targets)
+
+    def loss_gradient(self, leaves: list[Tensor], loss: Tensor) -> tuple[Tensor, Tensor]:
+        """The loss, and its gradient as one flat vector; a loss apart from the model is refused."""
+        grads = torch.autograd.grad(loss, leaves, allow_unused=True) if loss.requires_grad else ()
+        if all(grad is None for grad in grads):
+            raise MeasurementError(
+                f"The loss does not depend on the parameters ({self.parameters.description}): its "
+                "derivative is zero everywhere. Is the output detached, or are the selected layers "
+                "unused?"
+            )
+        return loss.detach(), self.parameters.join(grads, like=self.values[0])
+
+    def model_inputs(self, batch: Batch) -> Any:
+        """What the model itself is given, which ``outputs_fn`` may take out of the batch."""
+        seen: list[Any] = []
+
+        def note(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            seen.append(kwargs or (args[0] if len(args) == 1 else args))
+
+        if self.objective.pairs:
+            return batch.inputs
+        with self.open(), torch.no_grad():
+            self.model.register_forward_pre_hook(note, with_kwargs=True)  # gone with the session
+            self(self.values, batch)
+        return seen[0] if seen else None
+
+    def loss(self, outputs: Any, batch: Batch) -> Tensor:
+        """The loss of given outputs of one batch; refuses what does not fit."""
+        return self.objective.judged(outputs, self.targets(batch))
 
     @property
     def coupled(self) -> bool:
@@ -199,9 +251,8 @@ class ModelFunction:
         return moved.clone() if moved is leaf else moved  # in-place layers may write into it
 
 
-def _call(model: nn.Module, inputs: Any) -> Any:
-    args, kwargs = call_arguments(model, inputs)
-    return model(*args, **kwargs)
+def _kept(leaf: Any) -> Any:
+    return leaf.detach().clone() if isinstance(leaf, Tensor) else leaf
 
 
 def _copied(tensor: Tensor) -> Tensor:

@@ -27,8 +27,6 @@ from contextlib import AbstractContextManager
 from types import FrameType
 from typing import Any
 
-__all__ = ["close_interrupted", "held", "interruptible", "safe_point"]
-
 _NAMES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGALRM", "SIGUSR1", "SIGUSR2", "SIGBREAK")
 _SIGNALS = tuple(int(getattr(signal, name)) for name in _NAMES if hasattr(signal, name))
 _signal: Any = importlib.import_module("_signal")  # without enums, which cost 3 us a call

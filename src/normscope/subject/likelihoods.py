@@ -15,12 +15,14 @@ from normscope.subject.batch import float_leaves
 from normscope.subject.losses import Loss, flat, scalar, shown_module
 from normscope.subject.roots import ColumnRoot, DiagonalRoot, OutputRoot, SoftmaxRoot
 
-__all__ = ["BernoulliLoss", "CrossEntropy", "LogProbabilityLoss", "SquaredLoss"]
-
 
 class SquaredLoss(Loss):
-    """scale x 1/2 x sum over outputs, mean over samples; outputs and targets of one structure."""
+    """scale x 1/2 x sum over outputs, mean over samples; outputs and targets of one structure.
 
+    Class labels become rows with a single 1.
+    """
+
+    kind = "squared"
     convex = True
 
     def __init__(self, description: str, reduction: str) -> None:
@@ -36,7 +38,7 @@ class SquaredLoss(Loss):
         return 2.0 if self._reduction == "sum" else 2 / flat(outputs).numel()
 
     def value(self, outputs: Any, targets: Any) -> Tensor:
-        pairs = zip(float_leaves(outputs), _target_tensors(targets), strict=True)
+        pairs = zip(float_leaves(outputs), self.compared(outputs, targets), strict=True)
         squares = torch.stack([(f - y.to(f)).square().sum() for f, y in pairs]).sum()
         return 0.5 * self._curvature_scale(outputs) * squares
 
@@ -44,13 +46,27 @@ class SquaredLoss(Loss):
         if targets is None:
             return
         found = [tuple(t.shape) for t in float_leaves(outputs)]
-        given = [tuple(t.shape) for t in _target_tensors(targets)]
+        given = [tuple(t.shape) for t in self.compared(outputs, targets)]
+        if len(found) == len(given):
+            for f, y in zip(float_leaves(outputs), _target_tensors(targets), strict=True):
+                if _are_labels(y, f):
+                    _check_range(y, f.shape[1])
         if found != given:
             raise InputError(
                 f"The outputs have shape {_shown(found)}, the targets {_shown(given)}; the squared "
-                "loss compares them number by number (nothing is broadcast). Reshape the targets, "
-                "one-hot encode labels, or use loss='cross_entropy'."
+                "loss compares them number by number (nothing is broadcast; class labels are "
+                "integers of shape (samples,), for several outputs). Reshape the targets, such as "
+                "targets[:, None], or the outputs."
             )
+
+    def compared(self, outputs: Any, targets: Any) -> list[Tensor]:
+        given = _target_tensors(targets)
+        found = float_leaves(outputs)
+        if len(found) != len(given):
+            return given
+        return [
+            _one_hot(y, f) if _are_labels(y, f) else y for y, f in zip(given, found, strict=True)
+        ]
 
     def root(self, outputs: Any) -> OutputRoot:
         scale = self._curvature_scale(outputs)
@@ -64,6 +80,7 @@ class SquaredLoss(Loss):
 class CrossEntropy(Loss):
     """Softmax cross-entropy over axis 1; one sample is one label (positions count)."""
 
+    kind = "cross_entropy"
     convex = True
 
     def __init__(self, description: str, reduction: str = "mean") -> None:
@@ -116,6 +133,7 @@ class CrossEntropy(Loss):
 class BernoulliLoss(Loss):
     """``nn.BCEWithLogitsLoss`` without weights: independent yes/no outputs."""
 
+    kind = "bernoulli"
     convex = True
 
     def __init__(self, module: nn.BCEWithLogitsLoss) -> None:
@@ -146,6 +164,7 @@ class BernoulliLoss(Loss):
 class LogProbabilityLoss(Loss):
     """``nn.NLLLoss`` without options, on outputs that are log-probabilities over axis 1."""
 
+    kind = "log_probability"
     convex = True
 
     def __init__(self, module: nn.NLLLoss) -> None:
@@ -184,13 +203,26 @@ def _one_tensor(outputs: Any, name: str) -> Tensor:
         return leaves[0]
     raise InputError(
         f"loss={name!r} takes one output tensor, but the model gives {len(leaves)} "
-        f"({type(outputs).__name__}). Pass loss=lambda outputs, targets: ... that picks the one it "
-        "needs."
+        f"({type(outputs).__name__}). Pass loss=lambda outputs, targets: ... or outputs_fn=lambda "
+        "model, batch: (outputs, targets) that picks the one it needs."
     )
 
 
 def _target_tensors(targets: Any) -> list[Tensor]:
     return [t for t in pytree.tree_leaves(targets) if isinstance(t, Tensor)]
+
+
+def _are_labels(targets: Tensor, outputs: Tensor) -> bool:
+    """Whether they are classes, not numbers to be hit."""
+    several = outputs.ndim > 1 and outputs.shape[1] > 1
+    shape = (*outputs.shape[:1], *outputs.shape[2:])
+    return several and not targets.is_floating_point() and tuple(targets.shape) == shape
+
+
+def _one_hot(labels: Tensor, outputs: Tensor) -> Tensor:
+    """Rows with a single 1, in the shape and type of the outputs."""
+    classes = torch.arange(outputs.shape[1], device=labels.device)
+    return (labels.unsqueeze(1) == classes.view(-1, *[1] * (labels.ndim - 1))).to(outputs)
 
 
 def _labels(targets: Tensor, logits: Tensor) -> Tensor:
@@ -209,9 +241,22 @@ def _check_labels(targets: Any, logits: Tensor) -> None:
         raise InputError(
             f"Outputs of shape {tuple(logits.shape)} need integer labels of shape {labels} or "
             f"probabilities of shape {tuple(logits.shape)}. Got {targets.dtype} of shape "
-            f"{tuple(targets.shape)}. For numbers to be hit use loss='mse' (--loss mse)."
+            f"{tuple(targets.shape)}. {_way_out(targets, logits)}"
         )
-    low, high = int(targets.min()), int(targets.max())
+    _check_range(targets, classes)
+
+
+def _way_out(targets: Tensor, logits: Tensor) -> str:
+    if logits.ndim > 2 and tuple(targets.shape) == tuple(logits.shape[:-1]):
+        return (
+            "Classes belong on the second axis: let outputs_fn return outputs.transpose(1, -1), or "
+            "outputs and targets with their positions flattened."
+        )
+    return "For numbers to be hit use loss='mse' (--loss mse)."
+
+
+def _check_range(labels: Tensor, classes: int) -> None:
+    low, high = int(labels.min()), int(labels.max())
     if low < 0 or high >= classes:
         raise InputError(
             f"The labels run from {low} to {high}, but the model has {classes} outputs, so labels "

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.utils import _pytree as pytree
 
 from normscope.errors import InputError, MeasurementError
+from normscope.messages import kind_of
 from normscope.subject.batch import float_leaves
 from normscope.subject.interrupts import interruptible
 from normscope.subject.roots import ColumnRoot, OutputRoot, sample_owner
-
-__all__ = ["CallableLoss", "Loss", "LossItself", "flat", "scalar", "shown_module"]
 
 
 class Loss(ABC):
@@ -24,12 +24,15 @@ class Loss(ABC):
 
     Attributes:
         description: the convention in words, its scale included.
+        kind: ``"cross_entropy"``, ``"squared"``, ``"bernoulli"``, ``"log_probability"`` or
+            ``"other"``.
         convex: the Hessian in the outputs has no negative eigenvalue.
         summed: the loss of a batch is the sum of its samples' losses, not their mean.
         custom: nothing is known of its form, so that what is assumed of it must be tested.
     """
 
     description: str
+    kind = "other"
     convex: bool
     summed: bool
     custom = False
@@ -49,6 +52,10 @@ class Loss(ABC):
     @abstractmethod
     def sampled_root(self, outputs: Any, generator: np.random.Generator) -> OutputRoot:
         """The same for one label per sample drawn from the model's own distribution."""
+
+    def compared(self, outputs: Any, targets: Any) -> Any:
+        """The targets in the form in which they are compared with the outputs."""
+        return targets
 
     def share(self, outputs: Any) -> float:
         """Factor c: the loss of a batch is c times the sum of its samples' losses."""
@@ -113,7 +120,25 @@ class LossItself(Loss):
         return None
 
     def sampled_root(self, outputs: Any, generator: np.random.Generator) -> OutputRoot:
-        raise InputError("A risk made by Risk.from_loss_fn has no outputs to draw labels from.")
+        raise InputError(
+            "loss_fn(model, batch) hides the outputs that labels would be drawn from. Pass loss= "
+            "and outputs_fn= instead."
+        )
+
+
+class NoLoss(LossItself):
+    """Where none was given: signals can be looked at, gradients cannot."""
+
+    description = "none"
+
+    def value(self, outputs: Any, targets: Any) -> Tensor:
+        raise InputError(
+            "A loss is missing: pass loss= ('cross_entropy', 'mse', a torch loss or "
+            "loss(outputs, targets)) or loss_fn=loss_fn(model, batch)."
+        )
+
+    def check(self, outputs: Any, targets: Any) -> None:
+        pass
 
 
 def flat(outputs: Any) -> Tensor:
@@ -138,6 +163,11 @@ class CallableLoss(Loss):
 
     def __init__(self, function: Callable[[Any, Any], Tensor], description: str) -> None:
         self._function = function
+        self.is_module = isinstance(function, nn.Module)
+        if function is functional.cross_entropy or isinstance(function, nn.CrossEntropyLoss):
+            self.kind = "cross_entropy"
+        elif function is functional.mse_loss:
+            self.kind = "squared"
         self.description = description
         self.convex = isinstance(function, _CONVEX_MODULES)
         self.summed = getattr(function, "reduction", "mean") == "sum"
@@ -178,10 +208,13 @@ _CONVEX_MODULES = (
 def scalar(value: Any) -> Tensor:
     """The loss as a tensor without axes; anything but one number is refused."""
     if not isinstance(value, Tensor) or value.numel() != 1:
-        found = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else repr(type(value))
+        tensor = isinstance(value, Tensor)
+        found = f"a tensor of shape {tuple(value.shape)}" if tensor else kind_of(value)
+        way_out = (
+            "Reduce it with .mean() over the samples" if tensor else "Return the tensor itself"
+        )
         raise MeasurementError(
-            f"The loss must be one number per batch. It returned {found}. Reduce it with .mean() "
-            "over the samples."
+            f"The loss must be one number per batch, as a tensor. It returned {found}. {way_out}."
         )
     return value.reshape(())
 

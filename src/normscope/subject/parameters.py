@@ -15,14 +15,6 @@ from torch import Tensor, nn
 from normscope.errors import InputError, MeasurementError
 from normscope.registry import near_match
 
-__all__ = [
-    "ParameterSet",
-    "computed_dtype",
-    "half_precision",
-    "parameter_kind",
-    "select_parameters",
-]
-
 KINDS = ("weight", "bias", "norm")
 Selection = str | Sequence[str] | None
 
@@ -199,6 +191,12 @@ def _parameter_set(
 def computed_dtype(dtype: torch.dtype) -> torch.dtype:
     """The type a measurement computes in: half precision becomes float32."""
     return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
+
+
+def floating_dtype(model: nn.Module) -> torch.dtype | None:
+    """The floating-point type of the parameters; None if there is none, or several."""
+    found = {p.dtype for p in model.parameters() if p.is_floating_point()}
+    return found.pop() if len(found) == 1 else None
 
 
 def half_precision(model: nn.Module) -> str:

@@ -1,23 +1,29 @@
-"""What torch and Python hold for the whole process: afterwards as before."""
+"""What torch and Python hold for the whole process: afterwards as before.
+
+The global random generators are among it: a forward pass (dropout) and a user's loader draw from
+them. A measurement and a training give them back as they found them, and a training keeps their
+state in its checkpoints.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import random
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ParamSpec, TypeVar
 
+import numpy as np
 import torch
 from torch import nn, overrides
 from torch.nn import functional
 from torch.utils import _python_dispatch as dispatch
+from torch.utils import _pytree as pytree
+from torch.utils.data import DataLoader
 
+from normscope.seeds import child_seed
 from normscope.subject.interrupts import close_interrupted, held, interruptible
-from normscope.subject.loaders import loader_generators
-from normscope.subject.random import kept_random
-
-__all__ = ["kept_process", "measurement", "training"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -25,6 +31,84 @@ _overrides: Any = overrides  # without types
 _autograd: Any = torch._C._autograd
 # What is patched while signals are watched or a network is traced.
 _PATCHED = ((functional, "linear"), (nn.Module, "__call__"), (nn.Module, "__getattr__"))
+
+
+def reseed(seed: int, device: torch.device) -> None:
+    """Restart every generator a forward pass may draw from (where they are put back later)."""
+    torch.default_generator.manual_seed(seed)
+    if device.type != "cpu":
+        getattr(torch, device.type).manual_seed(seed)
+    np.random.seed(seed % 2**32)  # noqa: NPY002
+    random.seed(seed)
+
+
+@contextlib.contextmanager
+def kept_random(device: torch.device) -> Iterator[None]:
+    """A held span: the generators are afterwards where they were before."""
+    with held():
+        before = read_generators(device)
+        try:
+            yield
+        finally:
+            close_interrupted()
+            write_generators(before, device)
+
+
+@contextlib.contextmanager
+def isolated_random(seed: int, device: torch.device) -> Iterator[None]:
+    """A held span: every generator starts from ``seed``, and is put back at the end."""
+    with kept_random(device):
+        reseed(child_seed(seed, "training"), device)
+        yield
+
+
+def random_state(device: torch.device) -> dict[str, Any]:
+    """All states as tensors and plain numbers, so that they can be stored safely."""
+    state = read_generators(device)
+    legacy, (version, internal, spare) = state["numpy"], state["python"]
+    key = torch.from_numpy(legacy["state"]["key"].astype(np.int64))
+    state["numpy"] = {**legacy, "state": {**legacy["state"], "key": key}}
+    state["python"] = [version, list(internal), spare]
+    return state
+
+
+def set_random_state(state: dict[str, Any], device: torch.device) -> None:
+    """Put back what ``random_state`` read."""
+    legacy, (version, internal, spare) = state["numpy"], state["python"]
+    key = legacy["state"]["key"].numpy().astype(np.uint32)
+    numpy_state = {**legacy, "state": {**legacy["state"], "key": key}}
+    write_generators(
+        {**state, "numpy": numpy_state, "python": (version, tuple(internal), spare)}, device
+    )
+
+
+def drawn_since(state: dict[str, Any], device: torch.device) -> bool:
+    """Whether numbers were drawn since ``random_state`` was read."""
+    pairs = zip(pytree.tree_leaves(state), pytree.tree_leaves(random_state(device)), strict=True)
+    return not all(
+        torch.equal(old, new) if isinstance(old, torch.Tensor) else old == new for old, new in pairs
+    )
+
+
+def read_generators(device: torch.device) -> dict[str, Any]:
+    """The states as each library gives its own."""
+    state: dict[str, Any] = {
+        "torch": torch.default_generator.get_state(),
+        "numpy": np.random.get_state(legacy=False),  # noqa: NPY002
+        "python": random.getstate(),
+    }
+    if device.type != "cpu":
+        state["device"] = getattr(torch, device.type).get_rng_state(device)
+    return state
+
+
+def write_generators(state: dict[str, Any], device: torch.device) -> None:
+    """Put them back."""
+    torch.default_generator.set_state(state["torch"])
+    np.random.set_state(state["numpy"])  # noqa: NPY002
+    random.setstate(state["python"])
+    if device.type != "cpu" and "device" in state:
+        getattr(torch, device.type).set_rng_state(state["device"], device)
 
 
 @contextlib.contextmanager
@@ -124,3 +208,25 @@ def _saved_tensors_hooks() -> Any:
 def _device_types() -> set[str]:
     accelerator = torch.accelerator.current_accelerator()
     return {"cpu"} | ({accelerator.type} if accelerator is not None else set())
+
+
+def loader_generators(loader: Any) -> list[torch.Generator]:
+    """Generators of a DataLoader and its samplers, each once; none of anything else."""
+    if not isinstance(loader, DataLoader):
+        return []
+    batches = loader.batch_sampler
+    owners = [loader, loader.sampler, batches, getattr(batches, "sampler", None)]
+    found = [getattr(owner, "generator", None) for owner in owners]
+    unique = {id(g): g for g in found if isinstance(g, torch.Generator)}
+    return list(unique.values())
+
+
+@contextlib.contextmanager
+def kept_generators(generators: Iterable[torch.Generator]) -> Iterator[None]:
+    """They are afterwards where they were: a look at the data does not change what comes next."""
+    kept = [(generator, generator.get_state()) for generator in generators]
+    try:
+        yield
+    finally:
+        for generator, state in kept:
+            generator.set_state(state)

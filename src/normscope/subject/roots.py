@@ -12,8 +12,6 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor
 
-__all__ = ["ColumnRoot", "DiagonalRoot", "OutputRoot", "SoftmaxRoot"]
-
 
 class OutputRoot(ABC):
     """S, known by its products with stacks of vectors."""

@@ -21,19 +21,6 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from normscope.errors import InputError
 from normscope.subject.session import patch_forward
 
-__all__ = [
-    "STATISTICS",
-    "batch_norms",
-    "check_statistics",
-    "coupling_layers",
-    "freeze",
-    "frozen_norms",
-    "in_words",
-    "put_in_train_mode",
-    "recording",
-    "set_mode",
-]
-
 STATISTICS = {
     "batch": "batch: train mode, each batch normalized by its own statistics, samples coupled",
     "running": "running: evaluation mode, stored statistics, no dropout",

@@ -9,7 +9,7 @@ from scipy.special import expit
 from normscope.checks import checked_number, checked_numbers
 from normscope.errors import InputError
 from normscope.refs import LUO2019, NORMSCOPE, equation
-from normscope.registry import near_match
+from normscope.spec.norms import check_choice
 from normscope.theory.batch_statistics import (
     Number,
     checked_batch_size,
@@ -43,8 +43,7 @@ REACH, NODES = 12.0, 4801  # of the trapezoid rule; its error is below rounding
 
 
 def _scale(loss_scale: str) -> float:
-    if loss_scale not in SCALES:
-        raise InputError(f"Unknown loss_scale {loss_scale!r}. {near_match(loss_scale, [*SCALES])}")
+    check_choice("loss_scale", loss_scale, SCALES)
     return SCALES[loss_scale]
 
 

@@ -36,12 +36,17 @@ def output_norm_statistics(outputs: Array) -> tuple[float, float, float]:
     Differs from the paper: eta_3 is a root-mean-square; as printed (a mean) the "upper bound" is
     violated.
     """
-    centred = outputs - outputs.mean(axis=1, keepdims=True)
-    sigma2 = np.mean(centred**2, axis=1)
-    unit = centred / np.sqrt(sigma2)[:, None]
+    sigma2, unit = _standardized(outputs)
     moment = (unit / sigma2[:, None]).T @ unit / (len(unit) * unit.shape[1])
     eta3 = float(np.linalg.norm(moment))  # sum over t, t' in C x C instead of T x T
     return float(np.mean(1 / sigma2)), float(np.mean(1 / sigma2**2)), eta3
+
+
+def _standardized(outputs: Array) -> tuple[Array, Array]:
+    """Variances over the outputs of each sample, and the outputs in units of them."""
+    centred = outputs - outputs.mean(axis=1, keepdims=True)
+    sigma2 = np.mean(centred**2, axis=1)
+    return sigma2, centred / np.sqrt(sigma2)[:, None]
 
 
 @equation(KARAKIDA2019, "Eq. (25)-(26)")
@@ -83,9 +88,7 @@ def output_norm_leading(outputs: Array, offdiagonal: float, *, gap: float = 0.0)
     Holds for: T >> 1; measured networks lie 2-8 % above.
     """
     count, width = outputs.shape
-    centred = outputs - outputs.mean(axis=1, keepdims=True)
-    sigma2 = np.mean(centred**2, axis=1)
-    unit = centred / np.sqrt(sigma2)[:, None]
+    sigma2, unit = _standardized(outputs)
     weights = 1 / sigma2
     inner = (unit * weights[:, None]).T @ unit / (width * count)
     matrix = np.mean(weights) * (np.eye(width) - np.ones((width, width)) / width) - inner

@@ -75,9 +75,8 @@ def _unchanged(sums: Sums) -> Draft:
         equations=equations_of(mean_direction) + equations_of(second_moment_bound),
     )
     if sums.a1 == 0:
-        draft.lambda_max = draft.lower = draft.upper = 0.0
-        draft.flags.append("No gradient is left: signals or gradients vanish on the way (F = 0).")
-        return draft
+        flag = "No gradient is left: signals or gradients vanish on the way (F = 0)."
+        return _vanished(draft, flag)
     if sums.centred:
         return _without_outlier(draft, sums)
     value = float(mean_direction(sums.a1, sums.a2, samples=sums.samples))
@@ -91,6 +90,13 @@ def _unchanged(sums: Sums) -> Draft:
             f"The mean direction ({value:.4g}) does not stand out: the bulk's edge from the "
             f"spread of input overlaps is about {bulk + sums.a1 / sums.samples:.4g}."
         )
+    return draft
+
+
+def _vanished(draft: Draft, flag: str) -> Draft:
+    """``draft`` of a matrix that is zero, with the reason."""
+    draft.lambda_max = draft.lower = draft.upper = 0.0
+    draft.flags.append(flag)
     return draft
 
 
@@ -172,14 +178,9 @@ def _mean_subtracted(sums: Sums) -> Draft:
 def _batch_normed(sums: Sums) -> Draft:
     t = sums.samples
     if t == 2:
-        return Draft(
-            trace=0.0,
-            lambda_max=0.0,
-            lower=0.0,
-            upper=0.0,
-            flags=["Two samples behind batch norm on the outputs always map to -1 and 1: F = 0."],
-            equations=equations_of(last_batch_norm_bounds),
-        )
+        draft = Draft(trace=0.0, equations=equations_of(last_batch_norm_bounds))
+        flag = "Two samples behind batch norm on the outputs always map to -1 and 1: F = 0."
+        return _vanished(draft, flag)
     variance = (1 - 1 / t) * (sums.q_t - sums.q_st)
     if variance <= 0:
         raise TheoryError(
@@ -206,28 +207,16 @@ def _batch_normed(sums: Sums) -> Draft:
 
 def _layer_normed(sums: Sums, seed: int) -> Draft:
     if sums.outputs <= 2:
-        return Draft(
-            trace=0.0,
-            lambda_max=0.0,
-            lower=0.0,
-            upper=0.0,
-            flags=[
-                "Layer norm over two outputs or fewer leaves no freedom: they are -1 and 1 (or "
-                "0) for every input, so F = 0."
-            ],
-            equations=equations_of(output_norm_bounds),
+        draft = Draft(trace=0.0, equations=equations_of(output_norm_bounds))
+        flag = (
+            "Layer norm over two outputs or fewer leaves no freedom: they are -1 and 1 (or 0) for "
+            "every input, so F = 0."
         )
+        return _vanished(draft, flag)
     if sums.q_t <= 0:
         raise TheoryError("Layer norm on the outputs divides by their spread, which is zero here.")
-    made = output_norm_estimate(
-        sums.q_t,
-        sums.q_st,
-        diagonal=sums.a1,
-        offdiagonal=sums.a2,
-        samples=sums.samples,
-        outputs=sums.outputs,
-        seed=seed,
-    )
+    terms = {"diagonal": sums.a1, "offdiagonal": sums.a2, "samples": sums.samples}
+    made = output_norm_estimate(sums.q_t, sums.q_st, **terms, outputs=sums.outputs, seed=seed)
     draft = Draft(
         trace=(sums.outputs - 2) * made.eta1 * sums.a1,
         lambda_max=made.lambda_max,

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from normscope.errors import InputError, TheoryError
-from normscope.registry import near_match
 from normscope.results.prediction import Prediction, PredictionSet
 from normscope.seeds import checked_seed
 from normscope.spec import NetworkSpec
+from normscope.spec.norms import check_choice
 from normscope.theory.assemble import assembled, assembled_from_data
 from normscope.theory.grams import gram_of
 from normscope.theory.kernel import input_gram
@@ -166,12 +166,8 @@ def _check(specs: list[NetworkSpec], theories: tuple[str, ...], parameters: str)
                 "For a torch module, read its spec off first or measure it."
             )
     for theory in theories:
-        if theory not in THEORIES:
-            raise InputError(f"Unknown theory {theory!r}. {near_match(str(theory), [*THEORIES])}")
-    if parameters not in PARAMETER_SETS:
-        raise InputError(
-            f"Unknown parameters {parameters!r}. {near_match(str(parameters), [*PARAMETER_SETS])}"
-        )
+        check_choice("theory", theory, THEORIES)
+    check_choice("parameters", parameters, PARAMETER_SETS)
 
 
 def _checked_samples(samples: int | None) -> int | None:

@@ -1,8 +1,7 @@
 """Training: a small loop that emits events, knows divergence, and can be killed."""
 
-from normscope.train._plan import Refresher, Stateful
+from normscope.measure.divergence import Divergence
 from normscope.train.checkpoint import Checkpoint
-from normscope.train.divergence import Divergence
 from normscope.train.diverging import DivergingUpdate, diverging_update
 from normscope.train.evaluate import Evaluation, evaluate
 from normscope.train.gamma_decay import (
@@ -16,6 +15,8 @@ from normscope.train.loop import fit
 from normscope.train.lr_range import lr_range_test
 from normscope.train.monitor import Monitor, MonitorProbe, Update
 from normscope.train.optim import optimizers
+from normscope.train.options import TrainingOptions
+from normscope.train.plan import Refresher, Stateful
 from normscope.train.run import Event, StopTraining, TrainingRun
 from normscope.train.schedules import (
     Constant,
@@ -49,6 +50,7 @@ __all__ = [
     "Stateful",
     "StepDecay",
     "StopTraining",
+    "TrainingOptions",
     "TrainingRun",
     "Update",
     "WarmStart",

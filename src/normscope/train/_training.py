@@ -15,15 +15,14 @@ from torch import Tensor
 
 from normscope.errors import InputError
 from normscope.measure.progress import progress
+from normscope.subject.batch import Batch, readable_failures
 from normscope.subject.interrupts import interruptible, safe_point
-from normscope.subject.random import isolated_random, kept_random, random_state, set_random_state
-from normscope.train._objective import kept_mode, moved, refuse_single_samples
-from normscope.train._plan import Plan
+from normscope.subject.process import isolated_random, kept_random, random_state, set_random_state
 from normscope.train.checkpoint import Checkpoint
+from normscope.train.modes import kept_mode, refuse_single_samples
+from normscope.train.plan import Plan
 from normscope.train.run import INTERRUPTED, Event, StopTraining, TrainingRun
 from normscope.train.schedules import When
-
-__all__ = ["Training"]
 
 
 class _Diverged(Exception):  # noqa: N818 - a signal
@@ -44,14 +43,14 @@ class Training:
         self._outcome = self._reason = ""
         self._diverged_at: int | None = None
         self._earlier, self._began = 0.0, time.monotonic()
-        self._epoch_began_with: dict[str, Any] = {}
-        self._last_batch: Any = None
+        self._epoch_began_with: list[Tensor] = []  # the loader's own generators
+        self._last_batch: Batch | None = None
 
     def run(self, *, resume: bool) -> TrainingRun:
         """Train to the end, from the checkpoint if there is one."""
         plan = self._plan
         with (
-            isolated_random(plan.seed, plan.device),
+            isolated_random(plan.options.seed, plan.device),
             kept_mode(plan.model, training=True),
             torch.enable_grad(),
             progress("training", plan.total) as tick,
@@ -69,10 +68,10 @@ class Training:
 
     def _check_smallest_batch(self) -> None:
         """Refuse it now rather than at the end of the first epoch."""
-        batch = self._plan.feed.smallest()
+        plan, batch = self._plan, self._plan.source.smallest()
         if batch is not None:
-            batch = moved(batch, self._plan.device)
-            refuse_single_samples(self._plan.model, batch, where="The last batch of every epoch")
+            where = "One batch of every epoch"
+            refuse_single_samples(plan.model, plan.objective, batch.to(plan.device), where=where)
 
     def _run_to_an_end(self, tick: Callable[[], None]) -> None:
         try:
@@ -93,44 +92,46 @@ class Training:
             self._finish("interrupted", INTERRUPTED)
 
     def _complete(self) -> bool:
-        plan = self._plan
-        if plan.steps is not None:
-            return self._step >= plan.steps
-        return plan.epochs is not None and self._epoch >= plan.epochs
+        options = self._plan.options
+        if options.steps is not None:
+            return self._step >= options.steps
+        return options.epochs is not None and self._epoch >= options.epochs
 
     def _run_epoch(self, tick: Callable[[], None]) -> None:
+        source, steps = self._plan.source, self._plan.options.steps
         for batch in self._batches():
-            self._last_batch = moved(batch, self._plan.device)
+            self._last_batch = batch.to(self._plan.device)
             self._update(self._last_batch)
             tick()
             safe_point()
-            if self._plan.steps is not None and self._complete():
-                break
+            if steps is not None and self._complete():
+                if self._batch == source.per_epoch:
+                    self._close_epoch()
+                return
             self._save_if_due(epoch_ended=False)
-        whole = self._plan.feed.per_epoch
-        if whole is None and self._complete() and self._plan.steps is not None:
-            return  # the loader may have had more
-        if whole is None or self._batch >= whole:
-            self._close_epoch()
+        self._close_epoch()
 
     def _close_epoch(self) -> None:
         self._emit("epoch", float(np.mean(self._losses[-self._batch :])))
         self._epoch, self._batch = self._epoch + 1, 0
         self._save_if_due(epoch_ended=True)
 
-    def _batches(self) -> Iterator[Any]:
-        plan = self._plan
+    def _batches(self) -> Iterator[Batch]:
+        source = self._plan.source
         if self._batch == 0:
-            self._epoch_began_with = self._random()
-            return plan.feed.epoch(self._epoch, 0)
-        # Resumed within an epoch: the feed draws its order as it did, then all goes on from here.
-        now = random_state(plan.device)
-        self._set_random(self._epoch_began_with)
-        rest = plan.feed.epoch(self._epoch, self._batch)
-        set_random_state(now, plan.device)
-        return rest
+            self._epoch_began_with = self._loader_states()
+        else:  # resumed within an epoch, which is read again from its beginning
+            self._set_loader_states(self._epoch_began_with)
+        return source.epoch(self._epoch, self._batch)
 
-    def _update(self, batch: Any) -> None:
+    def _loader_states(self) -> list[Tensor]:
+        return [generator.get_state() for generator in self._plan.source.generators]
+
+    def _set_loader_states(self, states: list[Tensor]) -> None:
+        for generator, state in zip(self._plan.source.generators, states, strict=True):
+            generator.set_state(state)
+
+    def _update(self, batch: Batch) -> None:
         plan = self._plan
         plan.optimizer.zero_grad(set_to_none=True)
         for refresher in plan.refreshers:
@@ -139,46 +140,49 @@ class Training:
         self._lrs.append(self._set_lrs())
         self._losses.append(float(loss.detach()))
         self._judge(self._losses[-1])
-        total = loss if plan.penalty is None else loss + plan.penalty(plan.model)
+        penalty, clip = plan.options.penalty, plan.options.clip
+        total = loss if penalty is None else loss + penalty(plan.model)
         torch.autograd.backward(total)
-        if plan.clip is not None:
-            torch.nn.utils.clip_grad_norm_(plan.model.parameters(), plan.clip)
+        if clip is not None:
+            torch.nn.utils.clip_grad_norm_(plan.model.parameters(), clip)
         plan.optimizer.step()
         self._step, self._batch = self._step + 1, self._batch + 1
         self._emit("step", self._losses[-1])
 
-    def _loss(self, batch: Any) -> Tensor:
+    def _loss(self, batch: Batch) -> Tensor:
         plan = self._plan
         where = f"Batch {self._batch} of epoch {self._epoch}"
-        refuse_single_samples(plan.model, batch, where=where)
+        refuse_single_samples(plan.model, plan.objective, batch, where=where)
         try:
-            loss = plan.objective.value(plan.model, batch)
+            with readable_failures(plan.model, batch, f"on {where[0].lower()}{where[1:]}"):
+                loss = plan.objective.value(plan.model, batch)
         except InputError as error:
             raise InputError(f"{where}: {error}") from error
         if not loss.requires_grad:
             raise InputError(
                 "The loss does not depend on any trainable parameter, so there is nothing to "
-                "train. Does the model detach its output, or run under no_grad?"
+                "train. Does the model detach its output, or run under no_grad? Does "
+                "a loss_fn or outputs_fn use a model of its own, not the one it is given?"
             )
         return loss
 
     def _set_lrs(self) -> float:
         plan = self._plan
-        when = When(self._step, plan.feed.per_epoch, plan.total)
+        when = When(self._step, plan.source.per_epoch, plan.total)
         lrs = [plan.schedule.lr(base, when) for base in self._base_lrs]
         for group, lr in zip(plan.optimizer.param_groups, lrs, strict=True):
             group["lr"] = lr
         return lrs[0]
 
     def _judge(self, loss: float) -> None:
-        rule = self._plan.divergence
+        rule = self._plan.options.divergence
         if rule is not None and (reason := rule.reason(loss, self._losses[0])):
             raise _Diverged(f"Diverged after {self._step} updates: {reason}.")
 
     def _judge_last_update(self) -> None:
         """No step follows the last update, so its loss is taken on the same batch, unrecorded."""
-        plan = self._plan
-        if plan.divergence is None:
+        plan, rule = self._plan, self._plan.options.divergence
+        if rule is None:
             return
         for name, parameter in plan.model.named_parameters():
             if not bool(parameter.isfinite().all()):
@@ -193,7 +197,7 @@ class Training:
             finally:
                 for buffer, value in kept:
                     buffer.copy_(value)
-        if reason := plan.divergence.reason(loss, self._losses[0]):
+        if reason := rule.reason(loss, self._losses[0]):
             raise _Diverged(f"Diverged in the last update: {reason} on the same batch.")
 
     def _emit(self, kind: str, loss: float) -> None:
@@ -217,13 +221,11 @@ class Training:
             self._checkpoint.save(self._state())
 
     def _random(self) -> dict[str, Any]:
-        own = [generator.get_state() for generator in self._plan.feed.generators]
-        return {"global": random_state(self._plan.device), "loader": own}
+        return {"global": random_state(self._plan.device), "loader": self._loader_states()}
 
     def _set_random(self, state: dict[str, Any]) -> None:
         set_random_state(state["global"], self._plan.device)
-        for generator, own in zip(self._plan.feed.generators, state["loader"], strict=True):
-            generator.set_state(own)
+        self._set_loader_states(state["loader"])
 
     def _state(self) -> dict[str, Any]:
         plan = self._plan

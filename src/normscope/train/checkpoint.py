@@ -16,8 +16,6 @@ import torch
 
 from normscope.errors import InputError
 
-__all__ = ["Checkpoint", "config_hash", "write_atomically"]
-
 FORMAT = 1
 
 

@@ -4,38 +4,36 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 
 from normscope.checks import checked_count
+from normscope.measure.divergence import Divergence
 from normscope.measure.probes.landscape import landscape
 from normscope.results.landscape import Landscape
-from normscope.seeds import checked_seed
+from normscope.subject.batch import Batch, readable_failures
+from normscope.subject.data import repeatable
 from normscope.subject.interrupts import interruptible
-from normscope.subject.process import measurement
-from normscope.subject.random import isolated_random, random_state, set_random_state
-from normscope.train._objective import (
-    LossFunction,
-    Objective,
-    as_objective,
-    kept_mode,
-    model_device,
-    moved,
-    refuse_single_samples,
+from normscope.subject.objective import LossFn, LossLike, Objective, OutputsFn, as_objective
+from normscope.subject.problem import model_device
+from normscope.subject.process import (
+    isolated_random,
+    kept_generators,
+    loader_generators,
+    measurement,
+    random_state,
+    set_random_state,
 )
-from normscope.train.divergence import Divergence
-from normscope.train.optim import OptimizerFactory, build_optimizer
+from normscope.train.modes import kept_mode, refuse_single_samples
+from normscope.train.optim import OptimizerFactory
+from normscope.train.options import TrainingOptions
 from normscope.train.stability.copies import Origin
-from normscope.train.stability.feeds import batches, kept_generators, repeatable
-
-__all__ = ["DivergingUpdate", "diverging_update"]
+from normscope.train.stability.trials import Recipe
 
 RULE = Divergence()
 NONE = 1e-300  # of the loss at the start of a path: its limit is that of the training
@@ -56,6 +54,7 @@ class DivergingUpdate:
         losses: mini-batch losses before every update, (step,).
         limit: loss above which an update counts as diverged.
         reason: why it counts as diverged, in words; empty if it does not.
+        convention: every setting that was in effect.
     """
 
     diverged: bool
@@ -68,18 +67,19 @@ class DivergingUpdate:
     losses: NDArray[np.float64]
     limit: float
     reason: str
+    convention: dict[str, Any] = field(default_factory=dict)
 
     @property
     def initial_loss(self) -> float:
         """Loss of the first batch before training."""
         return float(self.losses[0])
 
-    def path(self, model: nn.Module, loss: Any, **options: Any) -> Landscape:
+    def path(self, model: nn.Module, loss: LossLike | None = None, **options: Any) -> Landscape:
         """Loss and channel moments from before to after the update, on its own batch.
 
         Args:
             model: the network that was trained.
-            loss: of outputs and targets, or ``loss_fn(model, batch)``.
+            loss: that of the training; or pass ``loss_fn``.
             **options: of :func:`normscope.landscape`: ``distances``, ``layers``, ``statistics``.
         """
         rule = Divergence(floor=self.limit, factor=NONE)
@@ -117,15 +117,17 @@ class DivergingUpdate:
 def diverging_update(
     model: nn.Module,
     data: Any,
-    loss: LossFunction | None = None,
+    loss: LossLike | None = None,
     *,
+    loss_fn: LossFn | None = None,
+    outputs_fn: OutputsFn | None = None,
     lr: float | None = None,
     max_steps: int = 100,
     optimizer: str | OptimizerFactory = "sgd",
     momentum: float = 0.0,
     weight_decay: float = 0.0,
     batch_size: int | None = None,
-    loss_fn: Callable[[nn.Module, Any], Tensor] | None = None,
+    num_batches: int | None = None,
     divergence: Divergence = RULE,
     seed: int = 0,
 ) -> DivergingUpdate:
@@ -141,13 +143,15 @@ def diverging_update(
         model: any module.
         data: as in :func:`fit`.
         loss: as in :func:`fit`.
+        loss_fn: ``loss_fn(model, batch)`` in place of ``loss``.
+        outputs_fn: as in :func:`fit`.
         lr: learning rate.
         max_steps: updates to wait for divergence; none is a result too.
         optimizer: ``"sgd"``, ``"adam"``, ``"adamw"``, or a function of the parameters.
         momentum: of sgd.
         weight_decay: as in torch.
         batch_size: as in :func:`fit`.
-        loss_fn: ``loss_fn(model, batch)`` in place of ``loss``.
+        num_batches: as in :func:`fit`.
         divergence: the rule.
         seed: of order and dropout.
 
@@ -159,25 +163,30 @@ def diverging_update(
         DivergingUpdate(update 2 diverged, loss 50 -> 5000)
     """
     steps = checked_count(max_steps, "max_steps")
-    objective = as_objective(loss, loss_fn)
-    source = repeatable(data)
-    with Origin(model, None).fresh(seed) as copy, kept_generators(source):
-        device = model_device(copy)
-        stack = contextlib.ExitStack()
-        stack.enter_context(isolated_random(checked_seed(seed), device))
+    options = TrainingOptions(
+        optimizer=optimizer,
+        lr=lr,
+        momentum=momentum,
+        weight_decay=weight_decay,
+        batch_size=batch_size,
+        num_batches=num_batches,
+        divergence=divergence,
+        seed=seed,
+    )
+    recipe = Recipe(repeatable(data, steps), as_objective(loss, loss_fn, outputs_fn), options)
+    with Origin(model, None).fresh(seed) as copy, contextlib.ExitStack() as stack:
+        stack.enter_context(kept_generators(loader_generators(data)))
+        stack.enter_context(isolated_random(options.seed, model_device(copy)))
         stack.enter_context(kept_mode(copy, training=True))
         stack.enter_context(torch.enable_grad())
-        with stack, interruptible():
-            feed = batches(source, copy, objective, batch_size=batch_size, seed=seed)
-            stepper = build_optimizer(
-                copy, optimizer, lr=lr, momentum=momentum, weight_decay=weight_decay
-            )
-            watched = _Updates(copy, objective, stepper, divergence)
-            for batch in itertools.islice(feed, steps):
-                update = watched.made(moved(batch, device))
+        stream = stack.enter_context(contextlib.closing(recipe.batches(copy, options.seed)))
+        watched = _Updates(copy, recipe.objective, options.build_optimizer(copy), divergence)
+        with interruptible():
+            for batch in itertools.islice(stream, steps):
+                update = watched.made(batch)
                 if update.diverged:
                     break
-            return update
+        return replace(update, convention=recipe.convention(copy, options))
 
 
 class _Updates:
@@ -196,12 +205,14 @@ class _Updates:
         self._rule = rule
         self._losses: list[float] = []
 
-    def made(self, batch: Any) -> DivergingUpdate:
+    def made(self, batch: Batch) -> DivergingUpdate:
         """One update, and what it did to the loss of its own batch."""
         before = self._state()
         self._optimizer.zero_grad(set_to_none=True)
-        refuse_single_samples(self._model, batch, where=f"Batch {len(self._losses)}")
-        loss = self._objective.value(self._model, _clone(batch))
+        where = f"Batch {len(self._losses)}"
+        refuse_single_samples(self._model, self._objective, batch, where=where)
+        with readable_failures(self._model, batch, f"on batch {len(self._losses)}"):
+            loss = self._objective.value(self._model, batch.copied())
         self._losses.append(float(loss.detach()))
         torch.autograd.backward(loss)
         self._optimizer.step()
@@ -212,7 +223,7 @@ class _Updates:
             step=len(self._losses),
             before=before,
             after=self._state(),
-            batch=batch,
+            batch=self._objective.item(batch),
             loss_before=self._losses[-1],
             loss_after=after,
             losses=np.array(self._losses, np.float64),
@@ -220,13 +231,13 @@ class _Updates:
             reason=reason,
         )
 
-    def _again(self, batch: Any) -> float:
+    def _again(self, batch: Batch) -> float:
         """The loss after the update; buffers and random generators are as if it had not been."""
         kept = [(buffer, buffer.detach().clone()) for buffer in self._model.buffers()]
         device = model_device(self._model)
         now = random_state(device)
         with torch.no_grad():
-            loss = float(self._objective.value(self._model, _clone(batch)))
+            loss = float(self._objective.value(self._model, batch.copied()))
             for buffer, value in kept:
                 buffer.copy_(value)
         set_random_state(now, device)
@@ -234,8 +245,3 @@ class _Updates:
 
     def _state(self) -> dict[str, Tensor]:
         return {name: p.detach().clone() for name, p in self._model.named_parameters()}
-
-
-def _clone(batch: Any) -> Any:
-    """A copy: layers that work in place must not change what is looked at again."""
-    return pytree.tree_map(lambda t: t.clone() if isinstance(t, Tensor) else t, batch)

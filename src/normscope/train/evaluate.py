@@ -9,23 +9,17 @@ import torch
 from torch import Tensor, nn
 
 from normscope.record import Record
-from normscope.subject.grammar import as_loss
+from normscope.subject.batch import readable_failures
+from normscope.subject.data import as_source
 from normscope.subject.interrupts import interruptible, safe_point
-from normscope.subject.process import training
-from normscope.subject.random import isolated_random
+from normscope.subject.objective import LossFn, LossLike, OutputsFn, as_objective
+from normscope.subject.problem import check_model, model_device
+from normscope.subject.process import isolated_random, measurement
+from normscope.subject.reading import sampled
 from normscope.subject.statistics import coupling_layers, in_words
-from normscope.train._feed import FeedOptions, as_feed
-from normscope.train._objective import (
-    LossFunction,
-    LossObjective,
-    floating_dtype,
-    kept_mode,
-    model_device,
-    moved,
-)
-from normscope.train._plan import model_in_words
-
-__all__ = ["Evaluation", "evaluate"]
+from normscope.train.modes import kept_mode
+from normscope.train.options import TrainingOptions
+from normscope.train.plan import model_in_words
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,13 +39,16 @@ class Evaluation(Record):
     convention: dict[str, Any] = field(default_factory=dict, repr=False)
 
 
-@training
+@measurement
 def evaluate(
     model: nn.Module,
     data: Any,
-    loss: LossFunction = "cross_entropy",
+    loss: LossLike | None = None,
     *,
+    loss_fn: LossFn | None = None,
+    outputs_fn: OutputsFn | None = None,
     batch_size: int | None = None,
+    num_batches: int | None = None,
     seed: int = 0,
 ) -> Evaluation:
     """Loss and accuracy in evaluation mode (running statistics, no dropout).
@@ -60,50 +57,51 @@ def evaluate(
 
     Args:
         model: any module.
-        data: a name, a DataSet, a pair (inputs, targets) or a loader of such pairs.
-        loss: as in ``fit``.
-        batch_size: samples at a time, 1000 by default; a loader decides itself.
-        seed: of the random generators, for a model that draws in evaluation mode too.
+        data: as in ``fit``; a loader is read once.
+        loss: as in ``fit``, ``"cross_entropy"`` by default.
+        loss_fn: ``loss_fn(model, batch)`` in place of ``loss``; then there is no accuracy, and
+            every batch counts by its first axis.
+        outputs_fn: as in ``fit``.
+        batch_size: samples at a time, 128 by default; a loader brings its own.
+        num_batches: the first so many batches in the order of ``seed``; None for all.
+        seed: of the order, and of a model that draws in evaluation mode too.
 
     Returns:
-        Sums over samples in float64; the last, smaller batch counts by its size.
+        Sums over samples in float64; the last, shorter batch counts by its size.
     """
+    check_model(model)
+    objective = as_objective(loss, loss_fn, outputs_fn, default="cross_entropy")
     device = model_device(model)
-    objective = LossObjective(as_loss(loss))
-    options = FeedOptions(
-        batch_size,
-        shuffle=False,
-        one_hot=objective.one_hot,
-        dtype=floating_dtype(model),
-        default_size=1000,
-    )
-    total, hits, labels, count, batches = 0.0, 0, 0, 0, 0
+    options = TrainingOptions(batch_size=batch_size, num_batches=num_batches, seed=seed, epochs=1)
+    source = as_source(data, options.reading(model, objective))
+    total, hits, labels, sizes = 0.0, 0, 0, list[int]()
     with (
         kept_mode(model, training=False),
         isolated_random(seed, device),
         torch.no_grad(),
         interruptible(),
     ):
-        feed = as_feed(data, options)
-        for found in feed.epoch(0, 0):
+        for batch in source.epoch(0):
             safe_point()
-            batch = moved(found, device)
-            outputs, value = objective.outputs_and_value(model, batch)
-            size = objective.loss.num_samples(outputs)
+            with readable_failures(model, batch, f"on batch {len(sizes)}"):
+                outputs, targets, value = objective.evaluated(model, batch.to(device))
+            known = objective.has_outputs
+            size = objective.loss.num_samples(outputs) if known else max(batch.size, 1)
             total += float(value) * (1 if objective.loss.summed else size)
-            right, known = _right(outputs, batch[1])
-            hits, labels, count = hits + right, labels + known, count + size
-            batches += 1
+            right, answers = _right(outputs, targets)
+            hits, labels = hits + right, labels + answers
+            sizes.append(size)
     return Evaluation(
-        loss=total / count,
+        loss=total / sum(sizes),
         accuracy=hits / labels if labels else None,
-        num_samples=count,
+        num_samples=sum(sizes),
         convention={
             "model": model_in_words(model),
-            "data": feed.description,
-            "loss": objective.description,
+            "data": source.description,
+            "loss": objective.loss.description,
             "statistics": _statistics(model),
-            "samples": f"{count} in {batches} batch{'es' if batches > 1 else ''}",
+            "parameters": "none: nothing is differentiated",
+            **sampled(sizes),
             "seed": seed,
             "device": str(device),
         },

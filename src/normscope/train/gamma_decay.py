@@ -21,15 +21,8 @@ from normscope.measure.regularization.strength import check_curvature, checked_b
 from normscope.nn.graph import is_norm
 from normscope.registry import near_match
 from normscope.seeds import checked_seed
-
-__all__ = [
-    "AdaptiveGammaDecay",
-    "GammaDecay",
-    "Penalty",
-    "adaptive_gamma_decay",
-    "gamma_decay",
-    "scales",
-]
+from normscope.subject.data import repeatable
+from normscope.subject.objective import OutputsFn, as_objective
 
 Penalty = Callable[[nn.Module], Tensor]
 Strength = Tensor | NDArray[np.float64] | float
@@ -118,13 +111,11 @@ class GammaDecay:
         return (zeta.detach().to(gamma) * gamma.square()).sum()
 
 
-def gamma_decay(strength: float | Mapping[str, Strength]) -> GammaDecay:
-    """The penalty ``strength`` times the sum of squared scales, for ``fit(penalty=...)``."""
-    return GammaDecay(strength)
-
-
 class AdaptiveGammaDecay:
-    r"""Gamma decay whose strengths follow the network: penalty and refresher in one.
+    r"""What batch norm at ``batch_size`` does to the scales, as a penalty for population norm.
+
+    Gamma decay whose strengths follow the network, penalty and refresher in one: pass it to
+    ``fit`` as ``penalty`` and among ``refreshers``, behind the ``PopulationRefresher``.
 
     .. math:: \sum_l \sum_i \zeta_{l,i}\, \gamma_{l,i}^2,\quad \zeta_{l,i} = \tfrac12\left[
               v_\sigma\,\partial^2 L/\partial\gamma_i^2 + v_\mu\,\partial^2 L/\partial\beta_i^2
@@ -133,6 +124,20 @@ class AdaptiveGammaDecay:
     The diagonal form of Luo et al.'s App. C.4, with the variances that the batch statistics would
     have at ``batch_size``. Strengths are constants of the gradient, at least 0 (the loss can curve
     down early in training), and measured again every ``every`` steps.
+
+    Args:
+        model: a network with ``PopulationNorm`` (or batch-norm) layers, the one being trained.
+        data: training data, as ``bn_regularization`` takes them.
+        loss: that of the training.
+        outputs_fn: ``outputs_fn(model, batch) -> (outputs, targets)``, for batches that are not
+            (inputs, targets).
+        batch_size: whose regularization to imitate; it need not be that of the training.
+        every: steps between two measurements; the number of batches for once an epoch.
+        num_samples: drawn from ``data`` for the measurement; None is all.
+        curvature: ``"exact"`` (Hessian), ``"probes"`` (Gauss-Newton, labels drawn from the model),
+            or ``"auto"``: exact for layers of up to 64 channels without positions.
+        probes: label draws per sample.
+        seed: of subset and probes.
 
     Example:
         decay = adaptive_gamma_decay(net, data, "cross_entropy", batch_size=128)
@@ -145,19 +150,20 @@ class AdaptiveGammaDecay:
         data: Any,
         loss: Any,
         *,
+        outputs_fn: OutputsFn | None = None,
         batch_size: int,
-        every: int,
-        num_samples: int | None,
-        curvature: str,
-        probes: int,
-        seed: int,
+        every: int = 50,
+        num_samples: int | None = 1000,
+        curvature: str = "auto",
+        probes: int = 4,
+        seed: int = 0,
     ) -> None:
         self.model = model
         (self.batch_size,) = checked_batch_sizes(batch_size)
         self.every = checked_count(every, "every")
         self.steps = 0
-        self._data = data
-        self._loss = loss
+        self._data = repeatable(data)
+        self._loss = as_objective(loss, None, outputs_fn)
         self._options: dict[str, Any] = {
             "max_samples": num_samples,
             "curvature": check_curvature(curvature),
@@ -207,35 +213,6 @@ class AdaptiveGammaDecay:
         self._decay = GammaDecay(dict(state["strength"])) if state["strength"] else None
 
 
-def adaptive_gamma_decay(
-    model: nn.Module,
-    data: Any,
-    loss: Any,
-    *,
-    batch_size: int,
-    every: int = 50,
-    num_samples: int | None = 1000,
-    curvature: str = "auto",
-    probes: int = 4,
-    seed: int = 0,
-) -> AdaptiveGammaDecay:
-    """What batch norm at ``batch_size`` does to the scales, as a penalty for population norm.
-
-    Pass it to ``fit`` as ``penalty`` and among ``refreshers``, behind the ``PopulationRefresher``.
-
-    Args:
-        model: a network with ``PopulationNorm`` (or batch-norm) layers, the one being trained.
-        data: training data, as ``bn_regularization`` takes them.
-        loss: that of the training.
-        batch_size: whose regularization to imitate; it need not be that of the training.
-        every: steps between two measurements; the number of batches for once an epoch.
-        num_samples: drawn from ``data`` for the measurement; None is all.
-        curvature: ``"exact"`` (Hessian), ``"probes"`` (Gauss-Newton, labels drawn from the model),
-            or ``"auto"``: exact for layers of up to 64 channels without positions.
-        probes: label draws per sample.
-        seed: of subset and probes.
-    """
-    return AdaptiveGammaDecay(
-        model, data, loss, batch_size=batch_size, every=every, num_samples=num_samples,
-        curvature=curvature, probes=probes, seed=seed,
-    )  # fmt: skip
+# the penalties as calls of fit name them
+gamma_decay = GammaDecay
+adaptive_gamma_decay = AdaptiveGammaDecay

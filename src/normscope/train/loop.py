@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
-import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from normscope.checks import checked_count
 from normscope.data.dataset import Augment
 from normscope.errors import InputError
-from normscope.seeds import checked_seed
+from normscope.measure.divergence import Divergence
+from normscope.subject.data import as_source
+from normscope.subject.objective import LossFn, LossLike, Objective, OutputsFn, as_objective
+from normscope.subject.problem import model_device
 from normscope.subject.process import training
-from normscope.train._feed import FeedOptions, as_feed
-from normscope.train._objective import LossFunction, as_objective, floating_dtype, model_device
-from normscope.train._plan import Callback, Plan, Refresher, model_in_words, shown
 from normscope.train._training import Training
 from normscope.train.checkpoint import Checkpoint
-from normscope.train.divergence import Divergence
 from normscope.train.gamma_decay import Penalty
-from normscope.train.optim import OptimizerFactory, build_optimizer
+from normscope.train.optim import OptimizerFactory
+from normscope.train.options import TrainingOptions
+from normscope.train.plan import Callback, Plan, Refresher
 from normscope.train.run import TrainingRun
-from normscope.train.schedules import Schedule, as_schedule
-
-__all__ = ["fit"]
+from normscope.train.schedules import Schedule
 
 RULE = Divergence()
 
@@ -35,8 +33,10 @@ RULE = Divergence()
 def fit(
     model: nn.Module,
     data: Any,
-    loss: LossFunction | None = None,
+    loss: LossLike | None = None,
     *,
+    loss_fn: LossFn | None = None,
+    outputs_fn: OutputsFn | None = None,
     lr: float | None = None,
     optimizer: str | OptimizerFactory = "sgd",
     momentum: float = 0.0,
@@ -44,6 +44,7 @@ def fit(
     epochs: int | None = None,
     steps: int | None = None,
     batch_size: int | None = None,
+    num_batches: int | None = None,
     shuffle: bool = True,
     drop_last: bool = False,
     augment: Augment | None = None,
@@ -51,7 +52,6 @@ def fit(
     penalty: Penalty | None = None,
     clip: float | None = None,
     divergence: Divergence | None = RULE,
-    loss_fn: Callable[[nn.Module, Any], Tensor] | None = None,
     refreshers: Sequence[Refresher] = (),
     callbacks: Sequence[Callback] = (),
     device: torch.device | str | None = None,
@@ -68,19 +68,23 @@ def fit(
 
     Args:
         model: any module; a model in evaluation mode is put into train mode meanwhile.
-        data: the name of a data set, a ``DataSet``, a pair (inputs, targets), or a loader of pairs
-            (with ``loss_fn`` of anything) that can be iterated over again. Floating-point tensors
-            take the type of the model's parameters.
+        data: the name of a data set, a ``DataSet``, a pair (inputs, targets), a torch ``Dataset``,
+            a loader or a list of batches. Floating-point tensors take the type of the model's
+            parameters. Batches that can be read only once are kept, unless ``epochs=1``.
         loss: ``"cross_entropy"``, ``"mse"`` (labels become one-hot), a torch loss, or
             ``loss(outputs, targets)``.
+        loss_fn: ``loss_fn(model, batch)`` in place of ``loss``, for batches of any form.
+        outputs_fn: ``outputs_fn(model, batch) -> (outputs, targets)`` beside ``loss``, for batches
+            that are not (inputs, targets).
         lr: learning rate; the base rate of ``schedule``.
         optimizer: ``"sgd"``, ``"adam"``, ``"adamw"``, or a function of the parameters.
         momentum: of sgd, in torch's convention.
         weight_decay: as in torch; 0 unless set.
         epochs: passes over the data; exactly one of ``epochs`` and ``steps``.
         steps: updates, over as many epochs as they take.
-        batch_size: 128 by default; a loader (or ``DataSet.batches``) brings its own, as with the
-            next three.
+        batch_size: 128 by default; a loader (or ``DataSet.batches``) brings its own, as with
+            ``shuffle``, ``drop_last`` and ``augment``.
+        num_batches: the first so many batches of every epoch; None for all.
         shuffle: a new order every epoch, a function of ``seed`` and the epoch.
         drop_last: leave out a last batch with fewer samples.
         augment: such as ``FlipAndCrop()``.
@@ -90,7 +94,6 @@ def fit(
             as ``gamma_decay(0.01)``; it is no part of the losses recorded.
         clip: largest norm of the gradient; None does not clip.
         divergence: the rule that ends a training; None never ends it.
-        loss_fn: ``loss_fn(model, batch)`` in place of ``loss``, for batches of any form.
         refreshers: objects whose ``step()`` is called before every update.
         callbacks: functions of an ``Event``; one may raise ``StopTraining``.
         device: where to train; by default where the model is. Batches are moved there.
@@ -110,109 +113,74 @@ def fit(
         >>> run.outcome, run.updates
         ('finished', 20)
     """
-    _check_length(epochs, steps)
-    _check_kinds(model, penalty=penalty, divergence=divergence, callbacks=callbacks)
-    objective = as_objective(loss, loss_fn)
-    place = torch.device(device) if device is not None else model_device(model)
-    model.to(place)
-    options = FeedOptions(
+    options = TrainingOptions(
+        optimizer=optimizer,
+        lr=lr,
+        momentum=momentum,
+        weight_decay=weight_decay,
+        epochs=epochs,
+        steps=steps,
         batch_size=batch_size,
-        seed=checked_seed(seed),
+        num_batches=num_batches,
         shuffle=shuffle,
         drop_last=drop_last,
         augment=augment,
-        one_hot=objective.one_hot,
-        dtype=floating_dtype(model),
-    )
-    feed = as_feed(data, options)
-    if feed.own_batches:
-        _refuse_batch_options(options)
-    plan = Plan(
-        model=model,
-        feed=feed,
-        objective=objective,
-        optimizer=build_optimizer(
-            model, optimizer, lr=lr, momentum=momentum, weight_decay=weight_decay
-        ),
-        schedule=as_schedule(schedule),
-        device=place,
-        seed=checked_seed(seed),
-        steps=steps,
-        epochs=epochs,
+        schedule=schedule,
         penalty=penalty,
-        clip=_checked_clip(clip),
+        clip=clip,
         divergence=divergence,
-        refreshers=tuple(refreshers),
-        callbacks=tuple(callbacks),
-        convention={
-            "model": model_in_words(model),
-            "data": feed.description,
-            "loss": objective.description,
-            "optimizer": shown(optimizer),
-            "lr": lr,
-            "momentum": momentum,
-            "weight_decay": weight_decay,
-            "epochs": epochs,
-            "steps": steps,
-            "batch_size": None if feed.own_batches else options.size,
-            "shuffle": shuffle,
-            "drop_last": drop_last,
-            "augment": shown(augment),
-            "schedule": shown(as_schedule(schedule)),
-            "penalty": shown(penalty),
-            "clip": clip,
-            "divergence": shown(divergence),
-            "seed": seed,
-            "device": str(place),
-        },
+        seed=seed,
     )
-    file = _checkpoint(checkpoint, plan, checkpoint_every)
-    return Training(plan, file).run(resume=resume)
-
-
-def _check_length(epochs: int | None, steps: int | None) -> None:
-    if (epochs is None) == (steps is None):
-        given = "neither" if epochs is None else "both"
-        raise InputError(f"Pass exactly one of epochs= and steps=. Got {given}.")
-    if epochs is not None:
-        checked_count(epochs, "epochs")
-    if steps is not None:
-        checked_count(steps, "steps")
-
-
-def _check_kinds(model: Any, *, penalty: Any, divergence: Any, callbacks: Any) -> None:
     if not isinstance(model, nn.Module):
         raise InputError(f"fit trains a torch module. Got a {type(model).__name__}.")
-    if penalty is not None and not callable(penalty):
-        raise InputError(
-            f"penalty must be a function of the model, such as gamma_decay(0.01). Got {penalty!r}."
-        )
-    if divergence is not None and not isinstance(divergence, Divergence):
-        raise InputError(
-            f"divergence must be a rule such as Divergence(floor=1e3), or None. Got {divergence!r}."
-        )
+    place = torch.device(device) if device is not None else model_device(model)
+    return train(
+        model.to(place),
+        data,
+        as_objective(loss, loss_fn, outputs_fn),
+        options,
+        refreshers=refreshers,
+        callbacks=callbacks,
+        checkpoint=checkpoint,
+        checkpoint_every=checkpoint_every,
+        resume=resume,
+    )
+
+
+def train(
+    model: nn.Module,
+    data: Any,
+    objective: Objective,
+    options: TrainingOptions,
+    *,
+    refreshers: Sequence[Refresher] = (),
+    callbacks: Sequence[Callback] = (),
+    checkpoint: str | os.PathLike[str] | None = None,
+    checkpoint_every: int | None = None,
+    resume: bool = True,
+) -> TrainingRun:
+    """``fit`` with its settings in one record, where the model is."""
+    options.require_length()
     if not isinstance(callbacks, Sequence) or not all(callable(c) for c in callbacks):
         raise InputError(
             f"callbacks must be a list of functions of an event. Got {callbacks!r}: put a single "
             "one in a list."
         )
-
-
-def _refuse_batch_options(options: FeedOptions) -> None:
-    plain = FeedOptions()
-    names = ("batch_size", "shuffle", "drop_last", "augment")
-    given = [name for name in names if getattr(options, name) != getattr(plain, name)]
-    if given:
-        raise InputError(
-            f"{', '.join(given)} cannot be set here: the loader decides. Set it in the loader, or "
-            "pass a DataSet or a pair of tensors."
-        )
-
-
-def _checked_clip(clip: float | None) -> float | None:
-    if clip is not None and not 0 < clip < math.inf:
-        raise InputError(f"clip must be a number above 0, or None. Got {clip!r} instead.")
-    return clip
+    source = as_source(data, options.reading(model, objective))
+    if source.own_batches:
+        options.refuse_batch_options()
+    plan = Plan(
+        model=model,
+        source=source,
+        objective=objective,
+        optimizer=options.build_optimizer(model),
+        device=model_device(model),
+        options=options,
+        refreshers=tuple(refreshers),
+        callbacks=tuple(callbacks),
+    )
+    file = _checkpoint(checkpoint, plan, checkpoint_every)
+    return Training(plan, file).run(resume=resume)
 
 
 def _checkpoint(
@@ -222,4 +190,4 @@ def _checkpoint(
         return None
     every = None if every is None else checked_count(every, "checkpoint_every")
     settings = {k: v for k, v in plan.convention.items() if k != "device"}
-    return Checkpoint(path, {**settings, "content": plan.feed.fingerprint()}, every=every)
+    return Checkpoint(path, {**settings, "content": plan.source.fingerprint()}, every=every)

@@ -3,32 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
 
 from normscope.checks import checked_count
 from normscope.errors import InputError
+from normscope.measure.divergence import Divergence
 from normscope.results.stability import LRRange
 from normscope.seeds import checked_seed
+from normscope.subject.data import repeatable
 from normscope.subject.interrupts import interruptible
+from normscope.subject.objective import LossFn, LossLike, OutputsFn, as_objective
 from normscope.subject.process import measurement
-from normscope.train._objective import LossFunction
-from normscope.train.divergence import Divergence
 from normscope.train.optim import OptimizerFactory
+from normscope.train.options import TrainingOptions
 from normscope.train.run import TrainingRun
 from normscope.train.schedules import Schedule, When
 from normscope.train.stability.copies import ModelOrFactory, Origin
-from normscope.train.stability.feeds import repeatable
 from normscope.train.stability.limit import checked_bracket
 from normscope.train.stability.trials import Recipe
-
-__all__ = ["lr_range_test"]
 
 RULE = Divergence()
 REACH = 1e3  # on either side of the guess
@@ -58,15 +55,17 @@ class Growing(Schedule):
 def lr_range_test(
     model: ModelOrFactory,
     data: Any,
-    loss: LossFunction | None = None,
+    loss: LossLike | None = None,
     *,
+    loss_fn: LossFn | None = None,
+    outputs_fn: OutputsFn | None = None,
     bracket: tuple[float, float] | None = None,
     steps: int = 100,
     optimizer: str | OptimizerFactory = "sgd",
     momentum: float = 0.0,
     weight_decay: float = 0.0,
     batch_size: int | None = None,
-    loss_fn: Callable[[nn.Module, Any], Tensor] | None = None,
+    num_batches: int | None = None,
     divergence: Divergence = RULE,
     device: torch.device | str | None = None,
     seed: int = 0,
@@ -88,13 +87,15 @@ def lr_range_test(
             precision is trained in float32.
         data: as in ``fit``.
         loss: as in ``fit``; or pass ``loss_fn``.
+        loss_fn: ``loss_fn(model, batch)`` in place of ``loss``.
+        outputs_fn: as in ``fit``.
         bracket: first and last rate; None is a factor 1e3 to either side of a guess.
         steps: updates from the first to the last rate; divergence ends it before.
         optimizer: as in ``max_stable_lr``.
         momentum: of sgd, in torch's convention.
         weight_decay: as in torch.
         batch_size: 128 by default; a loader brings its own.
-        loss_fn: ``loss_fn(model, batch)`` in place of ``loss``.
+        num_batches: the first so many batches of every epoch; None for all.
         divergence: the rule that ends the test.
         device: where to train; by default where the model is.
         seed: of the order of the samples and of a factory.
@@ -113,16 +114,16 @@ def lr_range_test(
     seed, steps = checked_seed(seed), checked_count(steps, "steps")
     if steps < FEWEST:
         raise InputError(f"steps must be at least {FEWEST}: a fit needs them. Got {steps}.")
-    recipe = Recipe(
-        data=repeatable(data),
-        loss=loss,
-        loss_fn=loss_fn,
+    options = TrainingOptions(
         optimizer=optimizer,
         momentum=momentum,
         weight_decay=weight_decay,
         batch_size=batch_size,
-        rule=divergence,
+        num_batches=num_batches,
+        divergence=divergence,
     )
+    objective = as_objective(loss, loss_fn, outputs_fn)
+    recipe = Recipe(repeatable(data, steps + 1), objective, options)
     origin, ends = Origin(model, device), checked_bracket(bracket)
     with origin.fresh(seed) as copy, interruptible():
         guess = recipe.reference(copy, seed=seed, steps=1).guess

@@ -12,8 +12,6 @@ from normscope.errors import InputError
 from normscope.messages import kind_of
 from normscope.registry import Registry
 
-__all__ = ["OptimizerFactory", "build_optimizer", "check_optimizer", "optimizers"]
-
 OptimizerFactory = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 Builder = Callable[[list[nn.Parameter], float, float, float], torch.optim.Optimizer]
 

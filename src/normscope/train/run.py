@@ -13,8 +13,6 @@ from normscope.record import Record
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["INTERRUPTED", "Event", "StopTraining", "TrainingRun"]
-
 INTERRUPTED = "interrupted from the keyboard"  # the reason of what Ctrl-C ended
 
 

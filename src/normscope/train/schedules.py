@@ -8,19 +8,6 @@ from dataclasses import dataclass, field
 from normscope.errors import InputError
 from normscope.registry import Registry
 
-__all__ = [
-    "Constant",
-    "EpochDecay",
-    "Exponential",
-    "InverseTime",
-    "Schedule",
-    "StepDecay",
-    "WarmStart",
-    "When",
-    "as_schedule",
-    "schedules",
-]
-
 
 @dataclass(frozen=True)
 class When:

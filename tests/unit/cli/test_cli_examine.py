@@ -17,7 +17,7 @@ from normscope.diagnose import examine
 from normscope.diagnose.steps import STEPS
 from normscope.nn import network
 from normscope.results import Examination, Plan
-from normscope.subject.random import random_state
+from normscope.subject.process import random_state
 
 NET = ["mlp:64-12-12-10,norm=batch", "--data", "digits"]
 OWN = """
@@ -162,8 +162,8 @@ def test_batch_size_and_loss_by_name(capsys):
 def test_what_is_shown(capsys):
     shown = output([*NET, "--lr", "10"], capsys).out
     lines = shown.splitlines()
-    assert lines[0].startswith("Sequential with 1,114 parameters: 256 samples")
-    assert lines[1].startswith("  lambda_max of the loss (Gauss-Newton, first batch) = ")
+    assert lines[0].startswith("Sequential with 1,114 parameters: 1 batch of 128 samples")
+    assert lines[1].startswith("  lambda_max of the loss (Gauss-Newton) = ")
     assert "NOTE  The learning rate 10 is above the local threshold" in shown
     assert "  -> If the loss rises" in shown
     assert "checks are fine" in shown
@@ -253,7 +253,8 @@ def others():
     "loss", ["my_examined:loss", "my_examined:loss_fn", "torch.nn:CrossEntropyLoss"]
 )
 def test_a_loss_of_the_user(loss, own, capsys):
-    words = ["my_examined:make", "--data", "my_examined:loader", "--loss", loss, "--json"]
+    flag = "--loss-fn" if loss == "my_examined:loss_fn" else "--loss"
+    words = ["my_examined:make", "--data", "my_examined:loader", flag, loss, "--json"]
     found = Examination.from_dict(json.loads(output(words, capsys).out))
     assert found["sharpness"].largest > 0
     plain = Examination.from_dict(json.loads(output([*words[:3], "--json"], capsys).out))
@@ -304,10 +305,10 @@ def test_a_toml_file(capsys, tmp_path):
         (["my_examined:nan_model", "--data", "digits"], ["'1.weight' is not finite", "diverged"]),
         (["my_examined:make", "--data", "my_examined:nothing"], ["There are no batches"]),
         (["my_examined:make", "--data", "my_examined:nan"], ["hold nan at index (3, 5)"]),
-        (["my_examined:make", "--data", "my_examined:loader", "--loss", "my_examined:apart"],
+        (["my_examined:make", "--data", "my_examined:loader", "--loss-fn", "my_examined:apart"],
          ["does not depend on the parameters"]),
         (["my_examined:make", "--data", "my_examined:loader", "--batch-size", "8"],
-         ["--batch-size is for data sets"]),
+         ["batch_size=8 cannot be set here", "brings its own batches"]),
         (["my_examined:Hungry", "--data", "digits"], ["Memory ran out", "8 samples"]),
         (["resnet20", "--data", "digits"], ["cannot be run on the first batch"]),
         (["resnt20", "--data", "digits"], ["Unknown network 'resnt20'"]),
@@ -350,7 +351,7 @@ def test_no_batch_of_three_is_half_an_error(own, capsys):
     )
     words = ["my_examined:make", "--data", "my_examined:triples"]
     assert "Got 3 items" in output(words, capsys, code=2).err
-    assert "lambda_max" in output([*words, "--loss", "my_examined:first"], capsys).out
+    assert "lambda_max" in output([*words, "--loss-fn", "my_examined:first"], capsys).out
 
 
 def failing(error, *, times=1):
@@ -371,12 +372,12 @@ def test_memory_that_runs_out_halves_the_batch(capsys, monkeypatch):
     monkeypatch.setitem(STEPS, "sharpness", failing(error, times=2))
     found = Examination.from_dict(json.loads(output([*NET, "--json"], capsys).out))
     assert found.notes == (
-        "Memory ran out during 'sharpness'; from there on batches of 128 samples were used.",
         "Memory ran out during 'sharpness'; from there on batches of 64 samples were used.",
+        "Memory ran out during 'sharpness'; from there on batches of 32 samples were used.",
     )
     monkeypatch.undo()
-    x, y = next(iter(load_data("digits").batches(256)))
-    wanted = examine(network(NET[0]), (x[:64], y[:64]))["sharpness"]
+    x, y = next(iter(load_data("digits").batches(128)))
+    wanted = examine(network(NET[0]), [(x[:32], y[:32])])["sharpness"]
     assert found["sharpness"].largest == pytest.approx(wanted.largest, rel=1e-4)
 
 
@@ -444,7 +445,7 @@ class Net(nn.Module):
 """
 
 
-@pytest.mark.parametrize(("calls", "code"), [(1, 130), (40, 3)])
+@pytest.mark.parametrize(("calls", "code"), [(1, 130), (100, 3)])
 def test_ctrl_c_in_a_process_of_its_own(calls, code, tmp_path):
     """A real signal: before the first measurement there is nothing to save."""
     (tmp_path / "signals.py").write_text(SIGNALS.replace("CALLS", str(calls)))

@@ -128,7 +128,7 @@ def test_what_the_user_wrote(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     words = [NET[0], "--data", "my_rates:loader", *QUICK, "--json"]
     plain = StabilityLimit.from_dict(json.loads(output(words, capsys).out))
-    own = output([*words, "--loss", "my_rates:loss_fn"], capsys).out
+    own = output([*words, "--loss-fn", "my_rates:loss_fn"], capsys).out
     found = StabilityLimit.from_dict(json.loads(own))
     sys.modules.pop("my_rates")
     assert found.diverges.low == pytest.approx(plain.diverges.low)

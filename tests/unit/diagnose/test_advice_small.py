@@ -64,9 +64,8 @@ def test_far_above_a_limit_training_fails_its_criterion(advised):
             lr = 4 * advice.bound(name).high
             if lr == math.inf:
                 continue
-            subject = as_subject(model, "digits", loss)
-            trainings = Trainings(subject, "digits", 50, BATCH, ORDERS, 0.2)
-            bench = trainings.bench(model, steps=50, tick=lambda: None)
+            subject = as_subject(model, "digits", loss, batch_size=BATCH)
+            bench = Trainings(subject, 50, ORDERS, 0.2).bench(steps=50, tick=lambda: None)
             for seed in ORDERS:
                 bench.run(lr, seed)
             outcomes += [t.diverged if name == "diverges" else not t.learned for t in bench.trials]

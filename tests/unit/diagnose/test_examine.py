@@ -71,7 +71,7 @@ def test_all_kinds_of_data(data):
         "dataloader": torch.utils.data.DataLoader(pairs, batch_size=64, shuffle=True),
     }[data]
     found = examine(net(), given)
-    assert found.convention["batch"] == (256 if data in ("name", "set") else 64)
+    assert found.convention["batch"] == (128 if data in ("name", "set") else 64)
     assert set(statuses(found).values()) == {"ok"}
 
 
@@ -158,8 +158,8 @@ def test_how_arguments_were_taken():
     many = (torch.randn(300, 64), torch.arange(300) % 10)
     found = examine(net(), many, optimizer="adam", momentum=0.5)
     assert "momentum is an argument of sgd; adam has none" in found.notes[0]
-    assert "one batch of 300 samples" in found.notes[1]
-    assert "adam scales its steps" in found.notes[2]
+    assert found.convention["batches"] == "1 batch of 128 samples"
+    assert "adam scales its steps" in found.notes[1]
     assert examine(net(), batch(), lr=np.float32(0.5)).notes == ()
 
 
@@ -249,11 +249,14 @@ class TestTime:
         assert "NOT COMPLETE: not made: " in found.summary()
 
     def test_trainings_end_in_time(self, monkeypatch, machine):
-        """An estimate that was too low does not matter: the search looks at the clock."""
+        """An estimate that was too low does not matter: the search looks at the clock.
+
+        Only the curvature of the network as it is, which `what_if` begins with, is not cut short.
+        """
         for name in ("stability", "what_if"):
             monkeypatch.setitem(STEPS, name, replace(STEPS[name], gradients=0))
         found = examine(net(), "digits", preset="full", max_seconds=1.5)
-        assert found.seconds < 1.6
+        assert found.seconds < 2.0
         assert {"stability", "what_if"} & {step.name for step in found.missing}
 
     def test_no_time_at_all(self, machine):
@@ -330,14 +333,14 @@ class TestTrouble:
     def test_memory(self, monkeypatch):
         error = RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB")
         monkeypatch.setitem(STEPS, "layout", broken("layout", error))
-        found = examine(net(), batch(64))
+        found = examine(net(), [batch(64)])
         assert statuses(found)["layout"] == "ok"
         assert "batches of 32 samples" in found.notes[0]
         assert found.convention["batch"] == 32
         assert "batches of 32 samples" in found.summary()
         monkeypatch.undo()
         x, y = batch(64)
-        half = examine(net(), (x[:32], y[:32]))
+        half = examine(net(), [(x[:32], y[:32])])
         assert found["sharpness"].largest == pytest.approx(half["sharpness"].largest, rel=1e-4)
 
     def test_memory_for_the_first_gradient(self):
@@ -418,12 +421,12 @@ def test_names_of_the_model_are_not_markup():
         ({"data": (torch.zeros(8, 64), torch.randn(8, 10))}, "must be probabilities"),
         ({"optimizer": "sdg"}, "Unknown optimizer 'sdg'. Did you mean 'sgd'"),
         ({"loss": "crossentropy"}, "Unknown loss 'crossentropy'"),
-        ({"loss": None}, "A loss is missing"),
+        ({"loss": "mse", "loss_fn": print}, "Got both"),
         ({"device": "cudda"}, "The device 'cudda' cannot be used"),
         ({"seed": "first"}, "seed must be an integer"),
         ({"data": "digitz"}, "Unknown data set 'digitz'"),
         ({"data": []}, "There are no batches"),
-        ({"data": torch.zeros(4, 64)}, "data must be a loader, a pair"),
+        ({"data": torch.zeros(4, 64)}, "data must be a loader, a torch Dataset, a pair"),
         ({"data": (torch.full((8, 64), math.nan), torch.zeros(8).long())}, "hold nan at index"),
         ({"data": (torch.zeros(8, 64), torch.full((8,), 10))}, "labels run from 10 to 10"),
         ({"model": "resnet20"}, "model must be a torch.nn.Module"),
@@ -437,9 +440,12 @@ def test_bad_arguments(options, words):
         examine(**given)
 
 
-def test_a_loss_whose_parameters_tell_nothing():
-    with pytest.raises(InputError, match="first parameter is called 'o'"):
-        examine(net(), batch(), lambda o, t: nn.functional.cross_entropy(o, t, reduction="mean"))
+def test_nothing_is_read_off_the_names_of_parameters():
+    own = examine(net(), batch(), lambda model, x: nn.functional.cross_entropy(model, target=x))
+    named = examine(net(), batch())
+    assert own["gradients"].loss == named["gradients"].loss
+    with pytest.raises(InputError, match="pass it as loss_fn="):
+        examine(net(), batch(), lambda y_pred, y_true: y_pred(y_true).mean())
 
 
 def apart(model, _):
@@ -457,8 +463,9 @@ def detached(model, item):
 
 @pytest.mark.parametrize("loss", [apart, constant, detached])
 def test_a_loss_that_does_not_depend_on_the_model(loss):
+    kind = "loss" if loss is constant else "loss_fn"
     with pytest.raises(MeasurementError, match="does not depend on the parameters"):
-        examine(net(), "digits" if loss is not detached else [batch()], loss)
+        examine(net(), "digits" if loss is not detached else [batch()], **{kind: loss})
 
 
 def test_a_model_at_nan():
@@ -479,6 +486,6 @@ def test_a_loader_may_hand_out_its_own_memory():
                 memory.copy_(factor * x)
                 yield memory, y
 
-    kept = as_subject(net(), Reusing(), "cross_entropy", batches=3).batches
-    for factor, (inputs, _) in zip((1.0, 2.0, 3.0), kept, strict=True):
-        assert torch.equal(inputs, factor * x)
+    kept = as_subject(net(), Reusing(), "cross_entropy", num_batches=3).batches
+    for factor, one in zip((1.0, 2.0, 3.0), kept, strict=True):
+        assert torch.equal(one.inputs, factor * x)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 
 import pytest
 import torch
@@ -267,7 +268,7 @@ def built(name):
     make, batches, loss = MODELS[name]
     model = make()
     kind = next(model.parameters()).dtype
-    return model, batches(Drawn(kind)), loss
+    return model, batches(Drawn(kind)), {"loss_fn" if inspect.isfunction(loss) else "loss": loss}
 
 
 @functools.cache
@@ -276,7 +277,7 @@ def examined(name):
     model, batches, loss = built(name)
     before = fingerprint(model, batches)
     preset = "fast" if name.endswith("eval") else "standard"
-    found = examine(model, batches, loss, lr=0.1, momentum=0.9, preset=preset)
+    found = examine(model, batches, **loss, lr=0.1, momentum=0.9, preset=preset)
     return found, before == fingerprint(model, batches)
 
 
@@ -311,7 +312,7 @@ def test_coverage_is_honest(name):
 def test_half_precision_is_measured_as_its_weights_are(name):
     model, batches, loss = built(name)
     exact = examine(
-        model.double(), [(x.double(), y) for x, y in batches], loss, lr=0.1, preset="fast"
+        model.double(), [(x.double(), y) for x, y in batches], **loss, lr=0.1, preset="fast"
     )
     found, wanted = examined(name)[0]["sharpness"], exact["sharpness"]
     # rounding of activations to 8 bits, and each eigenvalue to its own bound
@@ -327,7 +328,7 @@ def test_an_operation_without_second_derivative_leaves_the_rest(capsys):
     def loss(model, batch):
         return functional.cross_entropy(model(batch[0]), batch[1])
 
-    found = examine(model, [Drawn().tokens()], loss, preset="standard")
+    found = examine(model, [Drawn().tokens()], loss_fn=loss, preset="standard")
     assert {step.name for step in found.missing} == {"sharpness", "hessian"}
     assert all("_embedding_bag_backward" in step.reason for step in found.missing)
     assert {"layout", "activations", "gradients", "conditioning"} <= set(found.measurements)
@@ -345,7 +346,7 @@ def test_several_outputs_without_a_loss_that_picks_one():
 def test_trainings_and_what_ifs(name, tmp_path):
     model, batches, loss = built(name)
     before = fingerprint(model, batches)
-    found = examine(model, batches, loss, lr=0.1, preset="full")
+    found = examine(model, batches, **loss, lr=0.1, preset="full")
     assert fingerprint(model, batches) == before
     assert not found.missing, found.summary()
     assert found["advice"].ok

@@ -363,9 +363,7 @@ def test_sharpness_that_the_rate_does_not_feel_is_no_note():
 
 def test_regression_is_not_told_to_normalize_its_outputs():
     found = standard(STANDARD["pathological-sharpness"][0])
-    again = findings_of(
-        found.measurements, found.convention | {"loss": "mse: half the squared error"}
-    )
+    again = findings_of(found.measurements, found.convention | {"loss_kind": "squared"})
     [finding] = [f for f in again if f.rule == "pathological-sharpness"]
     assert "ns.what_if(model, data, ['norm-before-last'], loss)" in finding.advice
 

@@ -145,7 +145,7 @@ def test_a_loss_of_model_and_batch():
 
     data = ns.load_data("digits").subset(64)
     batches = [{"x": data.images.double(), "y": data.labels}]
-    found = what_if(net().double(), batches, None, step, limits=False)
+    found = what_if(net().double(), batches, loss_fn=step, limits=False)
     assert found.before.lambda_max > 0
     assert found.after[0].made
 

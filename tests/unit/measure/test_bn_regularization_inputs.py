@@ -38,12 +38,19 @@ def test_every_form_of_data_gives_the_same():
     reference = measured()
     for data in (
         DataSet(x, y),
-        DataSet(x, y).batches(7, shuffle=False),
-        DataLoader(TensorDataset(x, y), batch_size=6),
-        [(x[:11], y[:11]), (x[11:], y[11:])],
+        [x, y],
+        TensorDataset(x, y),
         (x.float().numpy().astype(np.float64) * 0 + x.numpy(), y.numpy()),
     ):
         assert measured(data=data) == reference
+    in_order = measured(data=[(x, y)])
+    for data in (
+        DataSet(x, y).batches(7, shuffle=False),
+        DataLoader(TensorDataset(x, y), batch_size=6),
+        [(x[:11], y[:11]), (x[11:], y[11:])],
+    ):
+        assert measured(data=data) == in_order
+    assert in_order.population_loss == pytest.approx(reference.population_loss, rel=1e-12)
 
 
 def test_squared_loss_takes_labels_as_rows():
@@ -126,7 +133,7 @@ def test_no_trace_after_an_exception(at):
         return nn.functional.cross_entropy(outputs, targets)
 
     before = state(model)
-    with pytest.raises((RuntimeError, MeasurementError), match="from the loss"):
+    with pytest.raises((RuntimeError, InputError), match="from the loss"):
         measured(model, loss=failing)
     same(before, state(model))
 

@@ -12,9 +12,10 @@ from torch.utils.checkpoint import checkpoint
 
 import normscope as ns
 from cases import BY_NAME, mlp, scrambled_dropout
-from normscope.measure import _linearization, splitting
-from normscope.measure.splitting import Piece
-from normscope.subject.memory import budget_bytes, readable_bytes
+from normscope.measure import _linearization
+from normscope.measure.operators import base
+from normscope.subject import memory
+from normscope.subject.memory import Piece, budget_bytes, readable_bytes
 
 
 def close(a, b, tolerance=1e-10):
@@ -59,10 +60,8 @@ class TestCheckpointedModels:
         assert close(a.gradient(), b.gradient())
 
     def test_inside_blocks_that_the_measurement_recomputes(self, monkeypatch):
-        monkeypatch.setattr(
-            splitting, "_fitted", lambda f, b, *_: [Piece(b, 1.0, checkpointed=True)]
-        )
-        monkeypatch.setattr(splitting, "KEPT", 1e30)
+        monkeypatch.setattr(memory, "_fitted", lambda f, b, *_: [Piece(b, 1.0, checkpointed=True)])
+        monkeypatch.setattr(memory, "KEPT", 1e30)
         x, y = torch.randn(8, 3), torch.randint(2, (8,))
         model = nn.Sequential(OwnCheckpoints(False), nn.Tanh(), nn.Linear(2, 2))
         risk = ns.Risk(model, x, y, loss="cross_entropy", statistics="batch")
@@ -118,10 +117,10 @@ class TestRandomness:
         risk = ns.Risk(model, x, loss="mse", statistics="batch")
         function = risk.function()
         assert function.draws(risk.batches[0])
-        assert not splitting._separable(function, risk.batches[0], risk.loss, 16)
+        assert not memory._separable(function, risk.batches[0], risk.loss, 16)
         quiet = ns.Risk(model, x, loss="mse", statistics="running")
         assert not quiet.function().draws(quiet.batches[0])
-        assert splitting._separable(quiet.function(), quiet.batches[0], quiet.loss, 16)
+        assert memory._separable(quiet.function(), quiet.batches[0], quiet.loss, 16)
 
     def test_dropout_has_one_mask_per_seed(self):
         model, x = scrambled_dropout(), torch.randn(5, 3)
@@ -323,7 +322,7 @@ class TestRoutes:
             patch.setattr(_linearization, "record", no_forward_mode)
             assert close(ns.fisher(risk_of(case)).to_dense(), expected)
         with monkeypatch.context() as patch:
-            patch.setattr(_linearization, "VECTORIZED_BYTES", 0)
+            patch.setattr(base, "VECTORIZED_BYTES", 0)
             assert close(ns.fisher(risk_of(case)).to_dense(), expected)
 
     def test_a_replay_that_is_wrong_is_noticed(self):
@@ -358,14 +357,14 @@ class TestMemory:
         )
         whole = make(None)
         function = whole.function()
-        full = splitting.forward_bytes(function, whole.batches[0])
-        lean = splitting.forward_bytes(function, whole.batches[0], checkpointed=True)
+        full = memory.forward_bytes(function, whole.batches[0])
+        lean = memory.forward_bytes(function, whole.batches[0], checkpointed=True)
         # between the blocks (64, 8) each, inside one of them a few of these
         assert 6 * 64 * 8 * 8 < lean < 0.7 * full
         V = torch.randn(whole.num_parameters, 2)
         for operator, factor in (
-            (ns.fisher, splitting.PASSING),
-            (ns.hessian, splitting.PASSING_TWICE),
+            (ns.fisher, memory.PASSING),
+            (ns.hessian, memory.PASSING_TWICE),
         ):
             small = make(int(factor * (full + lean) / 2))
             (piece,) = small.pieces(function, second_order=operator is ns.hessian)
@@ -388,8 +387,8 @@ class TestMemory:
     def test_hidden_coupling_is_found_before_cutting(self, name):
         case = BY_NAME[name]
         risk = risk_of(case)
-        needed = splitting.forward_bytes(risk.function(), risk.batches[0])
-        small = risk_of(case, memory=int(0.9 * splitting.PASSING * needed))
+        needed = memory.forward_bytes(risk.function(), risk.batches[0])
+        small = risk_of(case, memory=int(0.9 * memory.PASSING * needed))
         with pytest.raises(ns.NormscopeError, match="cannot be cut"):
             ns.fisher(small)
 
@@ -399,8 +398,8 @@ class TestMemory:
         make = lambda memory: ns.Risk.from_batches(  # noqa: E731
             model, batches, loss="mse", statistics="batch", memory=memory
         )
-        needed = splitting.forward_bytes(make(None).function(), make(None).batches[0])
-        small = make(int((splitting.PASSING + 2.5 * splitting.KEPT) * needed))
+        needed = memory.forward_bytes(make(None).function(), make(None).batches[0])
+        small = make(int((memory.PASSING + 2.5 * memory.KEPT) * needed))
         assert [p.keep for p in small.pieces(small.function())] == [True, True, False, False]
         assert close(ns.fisher(small).to_dense(), ns.fisher(make(None)).to_dense(), 1e-12)
 

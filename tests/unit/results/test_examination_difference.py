@@ -29,7 +29,7 @@ def by_name(numbers):
 def test_headline_numbers_and_their_ratio(found):
     head = by_name(n for n in found.numbers if not n.measurement)
     a, b = normalized()["sharpness"].largest, hostile()["sharpness"].largest
-    top = head["lambda_max of the loss (Gauss-Newton, first batch)"]
+    top = head["lambda_max of the loss (Gauss-Newton)"]
     assert (top.first, top.second, top.ratio) == (a, b, b / a)
 
 

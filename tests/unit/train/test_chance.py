@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from normscope.subject.grammar import as_loss
+from normscope.subject.objective import as_loss
 from normscope.train.stability.judge import chance_loss
 
 

@@ -10,8 +10,8 @@ from torch import nn
 import normscope as ns
 from cases import BY_NAME, mlp
 from normscope.errors import InputError
+from normscope.measure.divergence import Divergence
 from normscope.train import fit
-from normscope.train.divergence import Divergence
 from normscope.train.diverging import diverging_update
 
 ONE = torch.ones(1, 1, dtype=torch.float64)

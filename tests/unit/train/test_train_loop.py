@@ -309,27 +309,31 @@ PAIR = (torch.zeros(9, 64, dtype=torch.float64), torch.zeros(9, dtype=torch.long
 HIGH = (PAIR[0], torch.full((9,), 10))
 BATCHES = DataSet(*PAIR).batches(4)
 BAD = {
-    "nan in a loader": ((_nan_loader(2, 3), "cross_entropy"), {}, "batch 2 of epoch 0.* sample 3"),
-    "nan in a pair": ((_nan_loader(0, 1)[0], "cross_entropy"), {}, "in sample 1"),
+    "nan in a loader": (
+        (_nan_loader(2, 3), "cross_entropy"),
+        {},
+        "inputs of batch 2.* hold nan at index .3, ",
+    ),
+    "nan in a pair": ((_nan_loader(0, 1)[0], "cross_entropy"), {}, "hold nan at index .1, "),
     "label too large": (
         (HIGH, "cross_entropy"),
         {},
         r"Batch 0 of epoch 0: The labels run .* 0\.\.9",
     ),
-    "empty list": (([], "cross_entropy"), {}, "gave no batch in epoch 0"),
+    "empty list": (([], "cross_entropy"), {}, "There are no batches"),
     "empty pair": (((PAIR[0][:0], PAIR[1][:0]), "cross_entropy"), {}, "at least one"),
     "lengths": (((PAIR[0], PAIR[1][:3]), "cross_entropy"), {}, "one row per sample"),
     "one sample": ((PAIR, "cross_entropy"), {"batch_size": 4}, "BatchNorm1d '2' .* drop_last"),
     "batch of one": (
         ([tuple(t[:1] for t in PAIR)], "mse"),
         {},
-        "Batch 0 of epoch 0 has one sample",
+        "One batch of every epoch has one sample",
     ),
-    "not a pair": (([PAIR[0]], "cross_entropy"), {}, "pair .*loss_fn"),
+    "not a pair": (([PAIR[0]], "cross_entropy"), {}, "no targets.*outputs_fn"),
     "tensor": ((PAIR[0], "cross_entropy"), {}, "Got a Tensor"),
     "number": ((3, "cross_entropy"), {}, "Got an int"),
     "unknown data": (("mist", "cross_entropy"), {}, "Did you mean 'mnist'"),
-    "unknown loss": ((PAIR, "cross-entropy"), {}, "Did you mean 'cross_entropy'"),
+    "unknown loss": ((PAIR, "cross-entropie"), {}, "Did you mean 'cross_entropy'"),
     "no loss": ((PAIR,), {}, "Got neither"),
     "two losses": ((PAIR, "mse"), {"loss_fn": print}, "Got both"),
     "two lengths": ((PAIR, "cross_entropy"), {"epochs": 2}, "exactly one of epochs= and steps="),
@@ -339,7 +343,7 @@ BAD = {
     "divergence": ((PAIR, "cross_entropy"), {"divergence": 1e3}, "must be a rule"),
     "callback": ((PAIR, "cross_entropy"), {"callbacks": print}, "in a list"),
     "seed": ((PAIR, "cross_entropy"), {"seed": -1}, "seed"),
-    "loader and size": (([PAIR], "cross_entropy"), {"batch_size": 3}, "the loader decides"),
+    "loader and size": (([PAIR], "cross_entropy"), {"batch_size": 3}, "brings its own batches"),
     "batches and size": ((BATCHES, "cross_entropy"), {"shuffle": False}, "shuffle cannot be set"),
     "augmented pair": ((PAIR, "cross_entropy"), {"augment": FlipAndCrop()}, "DataSet"),
     "detached": ((PAIR, lambda o, t: o.sum().detach()), {}, "does not depend on any trainable"),
@@ -376,10 +380,16 @@ def test_one_image_with_many_positions_is_no_single_sample():
     assert fit(model, data, "cross_entropy", lr=0.1, epochs=1, batch_size=2).updates == 3
 
 
-def test_a_used_up_generator_is_explained(digits):
-    generator = (batch for batch in list(digits.batches(150)))
-    with pytest.raises(InputError, match="epoch 1: it is empty, or was already used up"):
-        fit(mlp(), generator, "cross_entropy", lr=0.1, steps=5)
+def test_a_generator_is_read_once_and_its_batches_are_used_again(digits):
+    batches = list(digits.batches(150))
+    given = (batch for batch in batches)
+    run = fit(mlp(), given, "cross_entropy", lr=0.1, steps=5 * len(batches))
+    assert (
+        run.losses.tolist()
+        == fit(mlp(), batches, "cross_entropy", lr=0.1, steps=5 * len(batches)).losses.tolist()
+    )
+    with pytest.raises(InputError, match="already used up"):
+        fit(mlp(), given, "cross_entropy", lr=0.1, steps=5)
 
 
 def test_only_a_module_can_be_trained():

@@ -12,8 +12,6 @@ from normscope.refs import Reference
 from normscope.registry import Registry
 from normscope.results import Evidence, Finding, Layout, Spectrum
 
-__all__ = ["RULES", "STARTED", "Case", "Rule", "rule"]
-
 STARTED = 0.5  # of chance: from a loss below on a network has learned something
 
 
@@ -54,7 +52,7 @@ class Case:
     @property
     def classifies(self) -> bool:
         """Whether the loss is cross-entropy."""
-        return "cross" in str(self.convention.get("loss", "")).lower()
+        return self.convention.get("loss_kind") == "cross_entropy"
 
     @property
     def trained(self) -> bool:

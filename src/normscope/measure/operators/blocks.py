@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
-from torch import Tensor
-
 from normscope.errors import InputError
-from normscope.measure.progress import progress
 from normscope.measure.risk import Risk
 from normscope.subject.parameters import ParameterSet, select_parameters
-
-__all__ = ["layer_blocks", "sub_parameters", "summed"]
 
 Op = TypeVar("Op", bound="Blocked")
 
@@ -49,14 +44,3 @@ def layer_blocks(operator: Op) -> dict[str, Op]:
             layer = name.partition(".parametrizations.")[0]
         groups.setdefault(layer, []).append(name)
     return {layer: operator.block(names) for layer, names in groups.items()}
-
-
-def summed(what: str, products: Iterator[Tensor], count: int) -> Tensor:
-    """The sum of one product per batch, with a progress bar where it takes long."""
-    with progress(what, count) as tick:
-        total = next(products)
-        tick()
-        for product in products:
-            total += product
-            tick()
-    return total

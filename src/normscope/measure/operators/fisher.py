@@ -12,20 +12,17 @@ from torch import Tensor
 
 from normscope.errors import InputError
 from normscope.measure._linearization import Linearization
-from normscope.measure.operators.base import LinearOperator
-from normscope.measure.operators.blocks import sub_parameters, summed
-from normscope.measure.operators.jacobian import described, require_outputs
+from normscope.measure.operators.base import LinearOperator, described, require_outputs, summed
+from normscope.measure.operators.blocks import sub_parameters
 from normscope.measure.risk import Risk, checked_risk
-from normscope.measure.splitting import Piece
 from normscope.registry import Registry
 from normscope.seeds import checked_seed, numpy_generator
 from normscope.subject.functional import ModelFunction
 from normscope.subject.losses import flat
+from normscope.subject.memory import Piece
 from normscope.subject.process import measurement
 from normscope.subject.roots import OutputRoot
 from normscope.subject.session import product
-
-__all__ = ["FisherDual", "FisherOperator", "fisher"]
 
 
 def fisher(

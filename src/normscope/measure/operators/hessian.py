@@ -8,19 +8,14 @@ import torch
 from torch import Tensor
 
 from normscope.errors import MeasurementError
-from normscope.measure._linearization import Groups
-from normscope.measure.operators.base import LinearOperator
-from normscope.measure.operators.blocks import sub_parameters, summed
-from normscope.measure.operators.jacobian import described
+from normscope.measure.operators.base import Groups, LinearOperator, described, summed
+from normscope.measure.operators.blocks import sub_parameters
 from normscope.measure.risk import Risk, checked_risk
-from normscope.measure.splitting import Piece
-from normscope.subject.checkpoints import recomputed
 from normscope.subject.functional import ModelFunction
 from normscope.subject.interrupts import safe_point
+from normscope.subject.memory import Piece
 from normscope.subject.process import measurement
-from normscope.subject.session import product
-
-__all__ = ["HessianOperator", "hessian"]
+from normscope.subject.session import product, recomputed
 
 ASYMMETRY = 1e-3  # relative; rounding in float32 stays far below
 
@@ -138,7 +133,7 @@ class _Term:
         function, batch = self._function, self._piece.batch
         leaves, outputs = function.with_graph(batch)
         with torch.enable_grad():
-            loss = batch.weight * self._risk.loss_of(function, outputs, batch)
+            loss = batch.weight * function.loss(outputs, batch)
         function.check_finite(loss, batch)
         grads = torch.autograd.grad(loss, leaves, create_graph=True, allow_unused=True)
         return leaves, list(grads)

@@ -7,16 +7,13 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from normscope.errors import InputError
 from normscope.measure._linearization import Linearization
-from normscope.measure.operators.base import LinearOperator
-from normscope.measure.operators.blocks import sub_parameters, summed
+from normscope.measure.operators.base import LinearOperator, described, require_outputs, summed
+from normscope.measure.operators.blocks import sub_parameters
 from normscope.measure.risk import Risk, checked_risk
 from normscope.subject.functional import ModelFunction
 from normscope.subject.process import measurement
 from normscope.subject.session import product
-
-__all__ = ["JacobianOperator", "jacobian"]
 
 
 def jacobian(risk: Risk, *, layers: str | Sequence[str] | None = None) -> JacobianOperator:
@@ -89,21 +86,3 @@ class JacobianOperator(LinearOperator):
         total = self._risk.reduced(summed("product with J^T", products, len(self._parts)))
         self.parameters.require_finite(total, "The product with J^T")
         return total
-
-
-def require_outputs(risk: Risk, what: str) -> None:
-    """Refuse a risk that was made from a loss alone."""
-    if not checked_risk(risk, what).has_outputs:
-        raise InputError(
-            f"{what} needs the outputs of the model, and Risk.from_loss_fn hides them inside "
-            "loss_fn. Use Risk or Risk.from_batches with loss=..., or ask for hessian(risk)."
-        )
-
-
-def described(risk: Risk, function: ModelFunction, matrix: str) -> dict[str, str]:
-    """The convention of an operator: the risk's, its own parameter set and the matrix."""
-    return {
-        "matrix": matrix,
-        **risk.convention,
-        "parameters": function.parameters.description,
-    }

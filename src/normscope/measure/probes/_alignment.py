@@ -26,8 +26,6 @@ from torch.nn.grad import conv1d_weight, conv2d_weight, conv3d_weight
 from normscope.measure.probes.probe import SkipLayer
 from normscope.measure.probes.sites import Geometry, Site
 
-__all__ = ["Terms", "alignment_terms", "single_terms", "weight_gradient"]
-
 Offset = tuple[int, ...]
 PIECE = 2**19  # numbers in one unfolded piece: stays in the cache
 _WEIGHT_GRADIENTS: tuple[Any, ...] = (conv1d_weight, conv2d_weight, conv3d_weight)

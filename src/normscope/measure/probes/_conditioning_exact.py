@@ -17,8 +17,6 @@ from normscope.results.conditioning import CurvatureBlock
 from normscope.results.eigenvalues import MomentSpectrum
 from normscope.subject.memory import readable_bytes
 
-__all__ = ["ExactCurvature"]
-
 COPIES = 3  # of a matrix that exist at once: the sum, LAPACK's copy and its work space
 PIECE = 2.5e8  # bytes of rows that are multiplied at a time
 NOT_SUMMED = (

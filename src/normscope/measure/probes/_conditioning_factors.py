@@ -11,8 +11,6 @@ from torch.nn import functional
 
 from normscope.measure.probes.sites import Geometry, Site
 
-__all__ = ["patch_gram", "patches", "weight_factors", "weight_rows"]
-
 
 def patches(x: Tensor, geometry: Geometry, *, windows: tuple[int, ...] | None = None) -> Tensor:
     """What the window of a convolution sees, (n, channels, *space) -> (n, P, channels x K).

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
-from torch import nn
 
 from normscope.errors import MeasurementError
 from normscope.measure.operators.hessian import hessian
@@ -14,39 +12,23 @@ from normscope.measure.risk import Risk
 from normscope.results.conditioning import CurvatureBlock
 from normscope.results.eigenvalues import SignedSpectrum
 from normscope.subject.memory import readable_bytes
-from normscope.subject.task import as_task
-
-__all__ = ["hessian_blocks"]
+from normscope.subject.problem import Problem
 
 COPIES = 3
 
 
 def hessian_blocks(
-    model: nn.Module,
-    batches: Sequence[Any],
-    loss: Any,
-    weights: Sequence[str],
-    *,
-    statistics: str,
-    seed: int,
-    budget: int,
+    problem: Problem, weights: Sequence[str], *, statistics: str, budget: int
 ) -> tuple[CurvatureBlock, ...]:
     """The spectrum of the Hessian in each of the named weights.
 
     Args:
-        model: any module.
-        batches: (inputs, targets), or what ``loss_fn`` takes; all counted equally.
-        loss: of outputs and targets, or ``loss_fn(model, batch)``.
+        problem: the model and the batches that were looked at.
         weights: names of parameters.
         statistics: what batch norm does.
-        seed: of dropout.
         budget: bytes that one matrix may take.
     """
-    run = as_task(loss).run
-    if run is not None:
-        risk = Risk.from_loss_fn(model, batches, run, statistics=statistics, seed=seed)
-    else:
-        risk = Risk.from_batches(model, batches, loss=loss, statistics=statistics, seed=seed)
+    risk = Risk.of(problem, None, statistics=statistics)
     return tuple(_block(risk, name, budget) for name in weights)
 
 

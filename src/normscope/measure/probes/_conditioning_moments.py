@@ -9,8 +9,6 @@ from torch import Tensor
 from normscope.measure.probes.spectra import moment_spectrum, rounding_share
 from normscope.results.eigenvalues import MomentSpectrum
 
-__all__ = ["RawMoment", "add_gram"]
-
 STRIPS = 8  # at most: only the upper triangle is computed, strip by strip
 FEW = 2  # rows are kept as long as there are at most d / FEW
 LARGEST = 4096  # d: eigenvalues of a full matrix of that size take about a minute of one core

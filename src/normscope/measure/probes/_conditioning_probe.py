@@ -27,8 +27,6 @@ from normscope.seeds import checked_seed, numpy_generator
 from normscope.subject.batch import Batch, float_leaves
 from normscope.subject.memory import readable_bytes
 
-__all__ = ["SCALES", "LossMoments", "MomentProbe", "SlopeMoments"]
-
 SCALES = {
     "example": "gradient of each example's own loss",
     "position": "gradient of each example's own loss, times the number of positions (a loss "
@@ -136,10 +134,7 @@ class MomentProbe(Probe, ABC):
 
     def finished(self, run: Pass) -> None:
         if self._keep_batches:
-            batch = run.batch
-            self.batches.append(
-                (batch.inputs, batch.targets) if run.task.has_outputs else batch.inputs
-            )
+            self.batches.append(run.batch)
         self.send_back(run)
         if self.exact is not None:
             self.exact.release()

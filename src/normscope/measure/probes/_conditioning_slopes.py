@@ -16,8 +16,6 @@ from normscope.subject.batch import float_leaves
 from normscope.subject.losses import Loss, flat
 from normscope.subject.roots import OutputRoot
 
-__all__ = ["KINDS", "LABELS", "Slopes"]
-
 PASSES = 2_000  # backward passes per batch that kind="true" makes without complaint
 
 LABELS = {
@@ -36,12 +34,12 @@ def _empirical(run: Pass, generator: np.random.Generator) -> Slopes:
             "kind='empirical' takes the labels of the data, and the data has none. Pass "
             "(inputs, targets), or kind='sampled' or 'true'."
         )
-    slope = run.task.loss.slope(run.outputs, run.targets)
+    slope = run.objective.loss.slope(run.outputs, run.targets)
     yield _shaped(slope * _example_scale(run), run.outputs)
 
 
 def _sampled(run: Pass, generator: np.random.Generator) -> Slopes:
-    loss = run.task.loss
+    loss = run.objective.loss
     loss.check(run.outputs, run.targets)
     with torch.no_grad():
         root = loss.sampled_root(run.outputs, generator)
@@ -55,7 +53,7 @@ def _true(run: Pass, generator: np.random.Generator) -> Slopes:
     Where samples do not meet, the same entry of all samples goes back in one pass; where batch
     statistics tie them together, each sample's needs its own.
     """
-    loss = run.task.loss
+    loss = run.objective.loss
     loss.check(run.outputs, run.targets)
     with torch.no_grad():
         root = _root(loss, run.outputs)
@@ -73,7 +71,7 @@ def _example_scale(run: Pass) -> float:
 
     The loss of an example with several labels is the mean of theirs.
     """
-    loss = run.task.loss
+    loss = run.objective.loss
     labels = loss.num_samples(run.outputs) / max(run.batch.size, 1)
     return 1 / (loss.share(run.outputs) * labels)
 

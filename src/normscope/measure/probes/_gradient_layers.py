@@ -23,8 +23,6 @@ from normscope.measure.probes._histograms import StreamedHistograms
 from normscope.measure.probes.sites import Site
 from normscope.results.gradients import LayerGradients
 
-__all__ = ["LayerSums"]
-
 BINS = 64
 KEPT = 2**18  # entries of the largest channel matrix that is kept
 

@@ -12,17 +12,6 @@ from torch import Tensor
 
 from normscope.measure.probes._alignment import Terms
 
-__all__ = [
-    "channel_matrix_numbers",
-    "entry_numbers",
-    "in_channel_gradient",
-    "largest_singular_value",
-    "pearson",
-    "ratio",
-    "sampled_terms",
-    "term_numbers",
-]
-
 NAN = float("nan")
 DENSE = 1024  # smaller side up to which all singular values are found
 ALIGNED = 0.5

@@ -14,8 +14,6 @@ from normscope.results.gradients import ClassGradients, OutputGradients
 from normscope.subject.batch import float_leaves
 from normscope.subject.likelihoods import CrossEntropy
 
-__all__ = ["ByClass", "FavouredClass"]
-
 EXAMPLES = 512  # samples whose output gradients are kept for a picture
 
 
@@ -31,7 +29,7 @@ class FavouredClass:
 
     def add(self, run: Pass) -> None:
         """Take in one batch; a loss other than cross-entropy has no such G."""
-        if not isinstance(run.task.loss, CrossEntropy) or not isinstance(run.targets, Tensor):
+        if not isinstance(run.objective.loss, CrossEntropy) or not isinstance(run.targets, Tensor):
             return
         z = float_leaves(run.outputs)[0].detach().double()
         classes = z.shape[1]
@@ -116,7 +114,7 @@ class ByClass:
     def add(self, run: Pass, sites: list[Site]) -> None:
         """Take in one batch; ``sites`` are the weighted layers that were reached."""
         outputs = float_leaves(run.outputs)
-        if not run.task.has_outputs or len(outputs) != 1 or outputs[0].ndim < 2:
+        if not run.objective.has_outputs or len(outputs) != 1 or outputs[0].ndim < 2:
             raise InputError(
                 "quantities='classes' splits gradients by the columns of one output (samples, "
                 "classes), and this loss or model has none. Leave it out, or pass a loss of "
@@ -124,7 +122,7 @@ class ByClass:
             )
         site = self._site = self._site or _chosen(sites, self._layer)
         name = str(site.weight)
-        slope = run.task.loss.slope(run.outputs, run.targets).reshape(outputs[0].shape)
+        slope = run.objective.loss.slope(run.outputs, run.targets).reshape(outputs[0].shape)
         whole = run.gradients[name]
         assert whole is not None
         rest = -whole.double()

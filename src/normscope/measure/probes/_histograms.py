@@ -13,8 +13,6 @@ from torch import Tensor
 from normscope.errors import InputError
 from normscope.results.histograms import Histograms
 
-__all__ = ["StreamedHistograms", "checked_bins"]
-
 NARROWEST = 2.0**-18  # span over magnitude of a channel that is constant
 
 

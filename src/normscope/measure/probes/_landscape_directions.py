@@ -13,8 +13,6 @@ from normscope.registry import near_match
 from normscope.seeds import numpy_generator
 from normscope.subject.parameters import ParameterSet, parameter_kind
 
-__all__ = ["State", "by_filter", "difference", "given_tensors", "random_direction"]
-
 State = Mapping[str, Tensor]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,24 +9,19 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from normscope.errors import InputError, MeasurementError
-from normscope.measure._proof import loss_and_gradient
-from normscope.measure.probes._failures import readable_failures
+from normscope.errors import MeasurementError
 from normscope.measure.probes._landscape_directions import State, given_tensors
 from normscope.measure.probes._listener import Listener
 from normscope.measure.probes.capture import Capture
 from normscope.measure.probes.coverage import coverage_of
 from normscope.measure.probes.moments import ChannelMoments
 from normscope.measure.probes.probe import Probe
-from normscope.measure.probes.run import Layers, every_parameter
+from normscope.measure.probes.run import Layers, every_parameter, measured_with
 from normscope.measure.probes.sites import Selection, Site
 from normscope.results import Coverage
-from normscope.subject.batch import Batch
+from normscope.subject.batch import Batch, readable_failures
 from normscope.subject.functional import ModelFunction
-from normscope.subject.statistics import in_words
-from normscope.subject.task import Task
-
-__all__ = ["Terrain", "Visit"]
+from normscope.subject.problem import Problem
 
 LARGE = 1e15  # squares of larger signals may overflow in float32
 
@@ -81,44 +75,29 @@ class Terrain:
 
     def __init__(
         self,
-        model: nn.Module,
-        data: Any,
-        task: Task,
+        problem: Problem,
+        num_batches: int | None,
         *,
         statistics: str,
         layers: Layers,
-        seed: int,
         start: State | None,
     ) -> None:
-        self.model = model
-        self._task = task
+        self.model = problem.model
+        self._objective = problem.objective
         self._layers = layers
         self._capture: Capture | None = None
-        self.parameters = every_parameter(model)
+        self.parameters = every_parameter(self.model)
         self._function = ModelFunction(
-            model, self.parameters, statistics=statistics, seed=seed, run=self._call
-        )
+            self.model, self.parameters, self._objective,
+            statistics=statistics, seed=problem.seed, run=self._call,
+        )  # fmt: skip
         if start is not None:
             own = self._function.values
-            self._function.values = given_tensors(model, self.parameters, start, own, "start")
+            self._function.values = given_tensors(self.model, self.parameters, start, own, "start")
         self.start = self._function.values
-        stream = task.stream(data, dtype=self.parameters.dtype, seed=seed)
-        with contextlib.closing(stream.batches(self._function.device)) as batches:
-            held = list(batches)
-        if task.has_outputs and any(batch.targets is None for batch in held):
-            raise InputError(
-                "A landscape is one of the loss, and the data has no targets. Pass (inputs, "
-                "targets), or a loss_fn(model, batch) that finds them in the batch."
-            )
-        self._batches = [self._prepared(batch) for batch in held]
-        samples = sum(batch.size for batch in held)
-        self.convention = {
-            "loss": task.loss.description,
-            "statistics": in_words(model, statistics),
-            "samples": f"{samples} in {len(held)} batch{'es' if len(held) > 1 else ''}",
-            "precision": str(self.parameters.dtype).removeprefix("torch."),
-            "seed": str(seed),
-        }
+        stream = problem.source.stream(num_batches)
+        self._batches = [self._prepared(batch) for batch in stream]
+        self.convention = measured_with(self._function, statistics, stream)
         self._coverage: Coverage | None = None
 
     @property
@@ -132,7 +111,7 @@ class Terrain:
     def _call(self, model: nn.Module, inputs: Any) -> Any:
         if self._capture is not None:
             self._capture.begin_pass()
-        return self._task.call(model, inputs)
+        return self._objective.run(model, inputs)
 
     def visit(self, values: Sequence[Tensor]) -> Visit:
         """Loss and moments at other values of the parameters."""
@@ -161,7 +140,7 @@ class Terrain:
             with function.open(), torch.enable_grad():
                 leaves = [v.detach().requires_grad_() for v in self.start]
                 loss = self._loss(leaves, batch)
-                total = loss_and_gradient(function, leaves, loss)[1] / len(self._batches) + total
+                total = function.loss_gradient(leaves, loss)[1] / len(self._batches) + total
         if not bool(total.isfinite().all()):
             origin = self.visit(self.start).first_nonfinite
             where = f" The first layer with a non-finite output is {origin!r}." if origin else ""
@@ -172,12 +151,10 @@ class Terrain:
         return self.parameters.split(total)
 
     def _prepared(self, batch: Batch) -> Batch:
-        with readable_failures(self._function, batch, "on its data"):
+        with readable_failures(self.model, batch, "on its data"):
             return self._function.prepared(batch)
 
     def _loss(self, values: Sequence[Tensor], batch: Batch) -> Tensor:
-        with readable_failures(self._function, batch, "on its data"):
+        with readable_failures(self.model, batch, "on its data"):
             outputs = self._function(values, batch)
-        targets = self._function.targets(batch)
-        self._task.loss.check(outputs, targets)
-        return self._task.loss.value(outputs, targets)
+        return self._function.loss(outputs, batch)

@@ -12,8 +12,6 @@ from normscope.measure.probes.capture import Watcher
 from normscope.measure.probes.probe import Probe, SkipLayer
 from normscope.measure.probes.sites import Selection, Site
 
-__all__ = ["Listener"]
-
 
 class Listener(Watcher):
     """Tells each probe of the sites it watches, and keeps a failure to its own site.

@@ -9,8 +9,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-__all__ = ["GROUPS", "GroupSums", "NoiseEstimate"]
-
 GROUPS = 16  # of draws, for the jackknife; each keeps one gradient
 Array = NDArray[np.float64]
 

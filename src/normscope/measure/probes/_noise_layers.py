@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 from torch import Tensor, nn
 
@@ -15,8 +14,8 @@ from normscope.measure.probes.sites import NORM, WEIGHTED, Selection, Site
 from normscope.results import Coverage, LayerStatus
 from normscope.subject.batch import Batch
 from normscope.subject.parameters import ParameterSet, select_parameters
-
-__all__ = ["ParameterLayers", "parameter_layers"]
+from normscope.subject.problem import Problem
+from normscope.subject.reading import Kept
 
 
 @dataclass(frozen=True)
@@ -55,12 +54,12 @@ class _Places(Probe):
 
 
 def parameter_layers(
-    model: nn.Module, batch: Batch, loss: Any, *, statistics: str, layers: Layers, seed: int
+    problem: Problem, batch: Batch, *, statistics: str, layers: Layers
 ) -> ParameterLayers:
     """The layers that ``layers`` means, numbered as they are met in a pass over ``batch``."""
-    places = _Places()
-    item = batch.inputs if batch.targets is None else (batch.inputs, batch.targets)
-    passes = run_probes(model, [item], loss, [places], statistics=statistics, seed=seed)
+    places, model = _Places(), problem.model
+    alone = replace(problem, source=Kept([batch], problem.source.reading))
+    passes = run_probes(alone, [places], statistics=statistics)
     trainable = select_parameters(model, None)
     owned: dict[str, list[str]] = {}
     for name in trainable.names:

@@ -16,19 +16,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from normscope.errors import InputError, MeasurementError
-from normscope.measure._proof import loss_and_gradient
+from normscope.errors import MeasurementError
 from normscope.measure._taps import Names, Tap, attach_taps
-from normscope.measure.probes._failures import readable_failures
 from normscope.measure.probes._noise_groups import GROUPS
 from normscope.measure.probes._noise_layers import ParameterLayers
 from normscope.seeds import child_seed
-from normscope.subject.batch import Batch
+from normscope.subject.batch import Batch, readable_failures
 from normscope.subject.functional import ModelFunction
+from normscope.subject.problem import Problem
 from normscope.subject.statistics import coupling_layers
-from normscope.subject.task import Task
-
-__all__ = ["Gradients", "parts_of"]
 
 PART = 64  # samples in one pass: bounds the memory
 TESTED = 4  # samples that prove that a batch is the mean of its samples
@@ -46,35 +42,34 @@ class Gradients:
 
     def __init__(
         self,
-        model: nn.Module,
-        task: Task,
+        problem: Problem,
         layers: ParameterLayers,
         *,
         statistics: str,
-        seed: int,
     ) -> None:
-        self._model = model
-        self._task = task
+        self._model = problem.model
+        self._objective = problem.objective
         self._layers = layers
-        self._seed = seed
+        self._seed = problem.seed
         self._taps: list[Tap] | None = None
         self._quiet = False  # dropout off, for proofs
         self._passes = 0
-        self._summed = task.loss.summed
+        self._summed = problem.objective.loss.summed
         self.by_sample = False
         self._proved = False
         self.coupling = ""
         self.random = False
         self.function = ModelFunction(
-            model, layers.parameters, statistics=statistics, seed=seed, run=self._call
-        )
+            self._model, layers.parameters, self._objective,
+            statistics=statistics, seed=self._seed, run=self._call,
+        )  # fmt: skip
 
     def _call(self, model: nn.Module, inputs: Any) -> Any:
         if self._quiet:
             _drop_nothing(model)
         if self._taps is not None:
             attach_taps(model, set(self._layers.parameters.names), self._size, self._taps)
-        return self._task.call(model, inputs)
+        return self._objective.run(model, inputs)
 
     def prepared(self, batch: Batch) -> Batch:
         """``batch`` with the constants of frozen statistics."""
@@ -83,7 +78,7 @@ class Gradients:
 
     def guarded(self, batch: Batch) -> contextlib.AbstractContextManager[None]:
         """A context whose errors say that the model cannot be run on ``batch``."""
-        return readable_failures(self.function, batch, "on its data")
+        return readable_failures(self._model, batch, "on its data")
 
     # ---- one batch as a whole
 
@@ -97,18 +92,8 @@ class Gradients:
         with function.open():
             leaves, outputs = function.with_graph(batch)
             with torch.enable_grad():
-                loss = self._loss(function, outputs, batch)
-            return loss_and_gradient(function, leaves, loss)
-
-    def _loss(self, function: ModelFunction, outputs: Any, batch: Batch) -> Tensor:
-        if self._task.has_outputs and batch.targets is None:
-            raise InputError(
-                "Gradients need targets, and the data has none. Pass (inputs, targets), or a "
-                "loss_fn(model, batch) that finds them in the batch."
-            )
-        targets = function.targets(batch)
-        self._task.loss.check(outputs, targets)
-        return self._task.loss.value(outputs, targets)
+                loss = function.loss(outputs, batch)
+            return function.loss_gradient(leaves, loss)
 
     def _fresh(self) -> ModelFunction:
         """The function with random numbers of its own for each pass, if it draws any."""
@@ -212,7 +197,7 @@ class Gradients:
             with function.open():
                 leaves, outputs = function.with_graph(part)
                 with torch.enable_grad():
-                    loss = self._loss(function, outputs, part)
+                    loss = function.loss(outputs, part)
                     total = loss if self._summed else part.size * loss
                 offsets = [tap.offset for tap in self._taps]
                 found = torch.autograd.grad(total, [*leaves, *offsets], allow_unused=True)

@@ -12,16 +12,6 @@ from torch.nn.modules.batchnorm import _NormBase
 
 from normscope.measure.probes.sites import Geometry
 
-__all__ = [
-    "ACTIVATIONS",
-    "CONVOLUTIONS",
-    "NORMS",
-    "conv_geometry",
-    "is_norm",
-    "is_rectifying_clamp",
-    "norm_axis",
-]
-
 Function = Callable[..., Any]
 
 CONVOLUTIONS: dict[Any, str] = {

@@ -18,8 +18,6 @@ from normscope.theory.grams import gram_of
 from normscope.theory.kernel import pairwise_gram
 from normscope.theory.meanfield.networks import stack
 
-__all__ = ["OrderTheory", "order_theory"]
-
 Array = NDArray[np.float64]
 Order = dict[str, Array]
 

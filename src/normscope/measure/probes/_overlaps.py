@@ -10,8 +10,6 @@ from torch import Tensor
 
 from normscope.measure.probes.moments import ChannelMoments
 
-__all__ = ["OverlapMoments", "Overlaps"]
-
 
 @dataclass(frozen=True)
 class Overlaps:

@@ -14,9 +14,10 @@ from normscope.measure.probes.run import Layers, Passes, run_probes
 from normscope.measure.probes.sites import ACTIVATION, NORM, WEIGHTED, Site
 from normscope.results.activations import Activations, ChannelStatistics, fitted_growth
 from normscope.results.layers import Coverage
+from normscope.subject.objective import LossFn, LossLike, OutputsFn
+from normscope.subject.problem import as_problem
 from normscope.subject.process import measurement
-
-__all__ = ["ActivationProbe", "activations"]
+from normscope.subject.reading import NUM_BATCHES
 
 BINS = 32
 # These let through what is above zero, and nothing or little of the rest.
@@ -107,8 +108,12 @@ class _Channels:
 def activations(
     model: nn.Module,
     data: Any,
-    loss: Any = None,
+    loss: LossLike | None = None,
     *,
+    loss_fn: LossFn | None = None,
+    outputs_fn: OutputsFn | None = None,
+    batch_size: int | None = None,
+    num_batches: int | None = NUM_BATCHES,
     statistics: str = "batch",
     layers: Layers = None,
     seed: int = 0,
@@ -130,8 +135,14 @@ def activations(
 
     Args:
         model: any module.
-        data: a loader, a pair (inputs, targets), a ``DataSet`` or the name of one.
-        loss: not needed, unless it is ``loss_fn(model, batch)``, which says how a batch is run.
+        data: the name of a data set, a ``DataSet``, a pair (inputs, targets), a torch ``Dataset``,
+            a loader or a list of batches.
+        loss: not needed.
+        loss_fn: ``loss_fn(model, batch)`` in place of ``loss``; it hides the outputs.
+        outputs_fn: ``outputs_fn(model, batch) -> (outputs, targets)``, for batches that are not
+            (inputs, targets).
+        batch_size: samples in a batch, 128 by default; a loader brings its own.
+        num_batches: how many of the first batches are looked at; None for all.
         statistics: what batch norm does: ``"batch"``, ``"running"`` or ``"frozen"``.
         layers: which layers; None for all, or names, globs, numbers from 1.
         seed: of dropout, and of the order of a data set.
@@ -148,5 +159,17 @@ def activations(
         [(1, 'linear', 3), (1, 'activation', 3), (2, 'linear', 2)]
     """
     probe = ActivationProbe(histogram=histogram)
-    passes = run_probes(model, data, loss, [probe], statistics=statistics, layers=layers, seed=seed)
+    problem = as_problem(
+        model,
+        data,
+        loss,
+        loss_fn=loss_fn,
+        outputs_fn=outputs_fn,
+        batch_size=batch_size,
+        seed=seed,
+        required=False,
+    )
+    passes = run_probes(
+        problem, [probe], num_batches=num_batches, statistics=statistics, layers=layers
+    )
     return probe.result(passes, passes.coverage[0])

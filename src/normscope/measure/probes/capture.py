@@ -32,8 +32,6 @@ from normscope.measure.probes.sites import ACTIVATION, CONV, LINEAR, NORM, Site
 from normscope.nn.zoo import on_shortcut
 from normscope.subject.interrupts import held, interruptible
 
-__all__ = ["Capture", "Watcher"]
-
 _overrides: Any = overrides  # without types
 
 
@@ -63,7 +61,8 @@ class Capture:
         watcher: is told of every signal.
 
     Attributes:
-        outputs: what the model returned last.
+        inputs: what the model was given last.
+        outputs: what it returned.
         reached: names of the modules that have run.
 
     Example:
@@ -88,6 +87,7 @@ class Capture:
         self._stack: list[nn.Module] = []
         self._mode = _Functions(self)
         self._listening = False
+        self.inputs: Any = None
         self.outputs: Any = None
         self.reached: set[str] = set()
 
@@ -119,6 +119,7 @@ class Capture:
     def _entering_module(self, module: nn.Module, args: Any, kwargs: Any) -> None:
         if not self._stack:
             if module is self._model:
+                self.inputs = kwargs or (args[0] if len(args) == 1 else args)
                 self._watcher.calling(self)
             self._listen()
         self._stack.append(module)

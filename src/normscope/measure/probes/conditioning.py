@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-import torch
 from torch import nn
 
 from normscope.errors import InputError
@@ -19,17 +19,15 @@ from normscope.measure.probes._conditioning_probe import (
 )
 from normscope.measure.probes._conditioning_slopes import KINDS
 from normscope.measure.probes.run import Layers, run_probes
-from normscope.measure.risk import check_model
 from normscope.registry import near_match
 from normscope.results.conditioning import Conditioning, CurvatureBlock
 from normscope.results.eigenvalues import checked_share
 from normscope.seeds import checked_seed
 from normscope.subject.memory import budget_bytes
+from normscope.subject.objective import LossFn, LossLike, Objective, OutputsFn
+from normscope.subject.problem import as_problem, model_device
 from normscope.subject.process import measurement
-from normscope.subject.session import original_module
-from normscope.subject.task import as_task
-
-__all__ = ["conditioning"]
+from normscope.subject.reading import NUM_BATCHES, Kept
 
 EXACT = (None, "blocks", "full")
 
@@ -38,8 +36,12 @@ EXACT = (None, "blocks", "full")
 def conditioning(
     model: nn.Module,
     data: Any,
-    loss: Any,
+    loss: LossLike | None = None,
     *,
+    loss_fn: LossFn | None = None,
+    outputs_fn: OutputsFn | None = None,
+    batch_size: int | None = None,
+    num_batches: int | None = NUM_BATCHES,
     statistics: str = "batch",
     layers: Layers = None,
     seed: int = 0,
@@ -68,9 +70,14 @@ def conditioning(
 
     Args:
         model: any module; left as it was, bit by bit.
-        data: a loader, a pair (inputs, targets), a ``DataSet`` or the name of one.
-        loss: ``"cross_entropy"``, ``"mse"``, a torch loss, ``loss(outputs, targets)`` or
-            ``loss_fn(model, batch)``, which is taken for a mean over the batch.
+        data: the name of a data set, a ``DataSet``, a pair (inputs, targets), a torch ``Dataset``,
+            a loader or a list of batches.
+        loss: ``"cross_entropy"``, ``"mse"``, a torch loss or ``loss(outputs, targets)``.
+        loss_fn: ``loss_fn(model, batch)`` in place of ``loss``; it hides the outputs.
+        outputs_fn: ``outputs_fn(model, batch) -> (outputs, targets)``, for batches that are not
+            (inputs, targets).
+        batch_size: samples in a batch, 128 by default; a loader brings its own.
+        num_batches: how many of the first batches are looked at; None for all.
         statistics: what batch norm does: ``"batch"``, ``"running"`` or ``"frozen"``.
         layers: which layers; None for all, or names, globs, numbers from 1.
         seed: of sampled labels, dropout, and the order of a data set.
@@ -89,17 +96,20 @@ def conditioning(
             whose moments do not fit is left out with the reason.
 
     Example:
+        >>> import torch
         >>> net = nn.Sequential(nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False))
         >>> x = torch.tensor([[2.0, 0.0], [0.0, 1.0]])
         >>> found = conditioning(net, (x, torch.tensor([0, 1])), "cross_entropy")
         >>> found[1].inputs.values, found[1].inputs.kappa(1.0)
         (array([2. , 0.5]), 4.0)
     """
-    check_model(model)
+    problem = as_problem(
+        model, data, loss, loss_fn=loss_fn, outputs_fn=outputs_fn, batch_size=batch_size, seed=seed
+    )
     shares = tuple(checked_share(share) for share in p)
     _check_options(kind, spatial_scale, exact)
-    budget = budget_bytes(memory, _device(model))
-    probe = _probe_of(loss, kind)(
+    budget = budget_bytes(memory, model_device(problem.model))
+    probe = _probe_of(problem.objective, kind)(
         kind=kind,
         centered=centered,
         spatial_scale=spatial_scale,
@@ -109,16 +119,16 @@ def conditioning(
         budget=budget,
         seed=seed,
     )
-    passes = run_probes(model, data, loss, [probe], statistics=statistics, layers=layers, seed=seed)
+    passes = run_probes(
+        problem, [probe], num_batches=num_batches, statistics=statistics, layers=layers
+    )
     found = tuple(probe.layer(s.name, keep=moments) for s in passes.coverage[0].ok)
     blocks, full = probe.exact.result() if probe.exact else ((), None)
     hessians: tuple[CurvatureBlock, ...] = ()
     if hessian:
         names = list(dict.fromkeys(layer.weight or layer.name for layer in found))
-        hessians = hessian_blocks(
-            original_module(model), probe.batches, loss, names,
-            statistics=statistics, seed=seed, budget=budget,
-        )  # fmt: skip
+        seen = replace(problem, source=Kept(probe.batches, problem.source.reading))
+        hessians = hessian_blocks(seen, names, statistics=statistics, budget=budget)
     return Conditioning(
         layers=found,
         coverage=passes.coverage[0],
@@ -140,16 +150,13 @@ def _check_options(kind: str, spatial_scale: str, exact: str | None) -> None:
         raise InputError(f"exact must be None, 'blocks' or 'full'. Got {exact!r}.")
 
 
-def _device(model: nn.Module) -> torch.device:
-    return next((p.device for p in model.parameters()), torch.device("cpu"))
-
-
-def _probe_of(loss: Any, kind: str) -> type[MomentProbe]:
-    if as_task(loss).has_outputs:
+def _probe_of(objective: Objective, kind: str) -> type[MomentProbe]:
+    if objective.has_outputs:
         return SlopeMoments
     if kind != "empirical":
         raise InputError(
             f"kind={kind!r} needs the outputs of the model, and loss_fn(model, batch) hides them. "
-            "Pass loss='cross_entropy' or loss(outputs, targets), or kind='empirical'."
+            "Pass loss= and, if needed, outputs_fn=(model, batch) -> (outputs, targets); or "
+            "kind='empirical'."
         )
     return LossMoments

@@ -10,8 +10,6 @@ from normscope.measure.probes.sites import Site
 from normscope.messages import with_article
 from normscope.results import Coverage, LayerStatus
 
-__all__ = ["coverage_of", "owner_of"]
-
 
 def coverage_of(model: nn.Module, listener: Listener, index: int, reached: set[str]) -> Coverage:
     """The layers of probe ``index``; an error with all reasons if not one is ok."""

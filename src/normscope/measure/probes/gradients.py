@@ -18,9 +18,10 @@ from normscope.registry import near_match
 from normscope.results.gradients import Gradients
 from normscope.results.layers import Coverage
 from normscope.subject.batch import Batch
+from normscope.subject.objective import LossFn, LossLike, OutputsFn
+from normscope.subject.problem import as_problem
 from normscope.subject.process import measurement
-
-__all__ = ["QUANTITIES", "GradientProbe", "gradients"]
+from normscope.subject.reading import NUM_BATCHES
 
 QUANTITIES = ("alignment", "classes")  # those that cost more than the passes themselves
 
@@ -156,8 +157,12 @@ class GradientProbe(Probe):
 def gradients(
     model: nn.Module,
     data: Any,
-    loss: Any,
+    loss: LossLike | None = None,
     *,
+    loss_fn: LossFn | None = None,
+    outputs_fn: OutputsFn | None = None,
+    batch_size: int | None = None,
+    num_batches: int | None = NUM_BATCHES,
     statistics: str = "batch",
     layers: Layers = None,
     seed: int = 0,
@@ -185,9 +190,14 @@ def gradients(
 
     Args:
         model: any module.
-        data: a loader, a pair (inputs, targets), a ``DataSet`` or the name of one.
-        loss: ``"cross_entropy"``, ``"mse"``, a torch loss, ``loss(outputs, targets)`` or
-            ``loss_fn(model, batch)``.
+        data: the name of a data set, a ``DataSet``, a pair (inputs, targets), a torch ``Dataset``,
+            a loader or a list of batches.
+        loss: ``"cross_entropy"``, ``"mse"``, a torch loss or ``loss(outputs, targets)``.
+        loss_fn: ``loss_fn(model, batch)`` in place of ``loss``; it hides the outputs.
+        outputs_fn: ``outputs_fn(model, batch) -> (outputs, targets)``, for batches that are not
+            (inputs, targets).
+        batch_size: samples in a batch, 128 by default; a loader brings its own.
+        num_batches: how many of the first batches are looked at; None for all.
         statistics: what batch norm does: ``"batch"``, ``"running"`` or ``"frozen"``.
         layers: which layers; None for all, or names, globs, numbers from 1.
         seed: of dropout, and of the order of a data set.
@@ -207,7 +217,12 @@ def gradients(
         1.0
     """
     probe = GradientProbe(quantities=quantities, class_layer=class_layer)
-    passes = run_probes(model, data, loss, [probe], statistics=statistics, layers=layers, seed=seed)
+    problem = as_problem(
+        model, data, loss, loss_fn=loss_fn, outputs_fn=outputs_fn, batch_size=batch_size, seed=seed
+    )
+    passes = run_probes(
+        problem, [probe], num_batches=num_batches, statistics=statistics, layers=layers
+    )
     return probe.result(passes, passes.coverage[0])
 
 

@@ -24,15 +24,12 @@ from normscope.measure.probes._landscape_directions import (
 from normscope.measure.probes._landscape_terrain import Terrain, Visit
 from normscope.measure.probes.run import Layers
 from normscope.measure.progress import progress
-from normscope.measure.risk import check_model
 from normscope.results.landscape import Landscape
-from normscope.seeds import checked_seed
+from normscope.subject.objective import LossFn, LossLike, OutputsFn
+from normscope.subject.problem import as_problem
 from normscope.subject.process import measurement
-from normscope.subject.session import original_module
+from normscope.subject.reading import NUM_BATCHES
 from normscope.subject.statistics import check_statistics
-from normscope.subject.task import as_task
-
-__all__ = ["landscape"]
 
 RULE = Divergence()
 HALVINGS = 10  # of the stretch in which the loss diverges
@@ -46,8 +43,12 @@ Distances = Sequence[float] | Array
 def landscape(
     model: nn.Module,
     data: Any,
-    loss: Any,
+    loss: LossLike | None = None,
     *,
+    loss_fn: LossFn | None = None,
+    outputs_fn: OutputsFn | None = None,
+    batch_size: int | None = None,
+    num_batches: int | None = NUM_BATCHES,
     direction: Direction | tuple[Direction, Direction] = "gradient",
     distances: Distances | tuple[Distances, Distances] | None = None,
     start: State | None = None,
@@ -73,10 +74,14 @@ def landscape(
 
     Args:
         model: any module.
-        data: a loader, a pair (inputs, targets), a ``DataSet`` or the name of one. Its batches are
-            kept: the loss is their mean, each with its own batch statistics.
-        loss: ``"cross_entropy"``, ``"mse"``, a torch loss, ``loss(outputs, targets)`` or
-            ``loss_fn(model, batch)``.
+        data: the name of a data set, a ``DataSet``, a pair (inputs, targets), a torch ``Dataset``,
+            a loader or a list of batches.
+        loss: ``"cross_entropy"``, ``"mse"``, a torch loss or ``loss(outputs, targets)``.
+        loss_fn: ``loss_fn(model, batch)`` in place of ``loss``; it hides the outputs.
+        outputs_fn: ``outputs_fn(model, batch) -> (outputs, targets)``, for batches that are not
+            (inputs, targets).
+        batch_size: samples in a batch, 128 by default; a loader brings its own.
+        num_batches: how many of the first batches are looked at; None for all.
         direction: ``"gradient"``: minus the gradient of the loss at the start, so that a distance
             is the learning rate of one step of gradient descent. ``"random"``: normal numbers.
             A dict of tensors by parameter name, zero where it has none. Two of these: a plane.
@@ -100,14 +105,12 @@ def landscape(
         >>> landscape(net, (x, 0 * x), "mse", distances=[0, 0.5, 1, 2]).loss  # (2 - 2t)^2 / 2
         array([2. , 0.5, 0. , 2. ])
     """
-    check_model(model)
-    model = original_module(model)
-    check_statistics(model, statistics)
-    _check_normalize(normalize)
-    checked_seed(seed)
-    terrain = Terrain(
-        model, data, as_task(loss), statistics=statistics, layers=layers, seed=seed, start=start
+    problem = as_problem(
+        model, data, loss, loss_fn=loss_fn, outputs_fn=outputs_fn, batch_size=batch_size, seed=seed
     )
+    check_statistics(problem.model, statistics)
+    _check_normalize(normalize)
+    terrain = Terrain(problem, num_batches, statistics=statistics, layers=layers, start=start)
     if end is not None and direction != "gradient":
         raise InputError("Pass either direction= or end=: the way to a state is its own direction.")
     kinds = direction if isinstance(direction, tuple) else (direction,)

@@ -14,10 +14,11 @@ from normscope.measure.probes.probe import Probe
 from normscope.measure.probes.run import Layers, run_probes
 from normscope.measure.probes.sites import NORM, WEIGHTED, Site
 from normscope.results.layout import Layout, NormUse
+from normscope.subject.objective import LossFn, LossLike, OutputsFn
+from normscope.subject.problem import as_problem
+from normscope.subject.reading import NUM_BATCHES
 from normscope.subject.session import original_module
 from normscope.subject.statistics import frozen_norms
-
-__all__ = ["norm_layout"]
 
 
 class LayoutProbe(Probe):
@@ -43,8 +44,12 @@ class LayoutProbe(Probe):
 def norm_layout(
     model: nn.Module,
     data: Any,
-    loss: Any = None,
+    loss: LossLike | None = None,
     *,
+    loss_fn: LossFn | None = None,
+    outputs_fn: OutputsFn | None = None,
+    batch_size: int | None = None,
+    num_batches: int | None = NUM_BATCHES,
     statistics: str = "batch",
     layers: Layers = None,
     seed: int = 0,
@@ -53,8 +58,14 @@ def norm_layout(
 
     Args:
         model: any module.
-        data: a loader, a pair (inputs, targets), a ``DataSet`` or the name of one.
-        loss: only if it is ``loss_fn(model, batch)``, which knows how to run the model.
+        data: the name of a data set, a ``DataSet``, a pair (inputs, targets), a torch ``Dataset``,
+            a loader or a list of batches.
+        loss: not needed.
+        loss_fn: ``loss_fn(model, batch)`` in place of ``loss``; it hides the outputs.
+        outputs_fn: ``outputs_fn(model, batch) -> (outputs, targets)``, for batches that are not
+            (inputs, targets).
+        batch_size: samples in a batch, 128 by default; a loader brings its own.
+        num_batches: how many of the first batches are looked at; None for all.
         statistics: what batch norm does.
         layers: which layers; None for all.
         seed: of dropout, and of the order of a data set.
@@ -65,7 +76,19 @@ def norm_layout(
         Layout(1 of 1 hidden layers normalized)
     """
     probe = LayoutProbe()
-    passes = run_probes(model, data, loss, [probe], statistics=statistics, layers=layers, seed=seed)
+    problem = as_problem(
+        model,
+        data,
+        loss,
+        loss_fn=loss_fn,
+        outputs_fn=outputs_fn,
+        batch_size=batch_size,
+        seed=seed,
+        required=False,
+    )
+    passes = run_probes(
+        problem, [probe], num_batches=num_batches, statistics=statistics, layers=layers
+    )
     order = list(probe.order.values())
     weighted = [i for i, site in enumerate(order) if site.kind != NORM]
     ends = [*weighted[1:], len(order)]

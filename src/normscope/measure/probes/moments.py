@@ -5,8 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-__all__ = ["ChannelMoments", "SecondMoment"]
-
 REACH = (1e-12, 1e12)  # magnitudes whose squares can be summed in float32
 
 

@@ -16,18 +16,14 @@ from normscope.measure.probes._noise_batches import Pool
 from normscope.measure.probes._noise_groups import GROUPS, GroupSums, NoiseEstimate
 from normscope.measure.probes._noise_layers import ParameterLayers, parameter_layers
 from normscope.measure.probes._noise_samples import Gradients, parts_of
-from normscope.measure.probes.run import Layers, every_parameter
+from normscope.measure.probes.run import Layers
 from normscope.measure.progress import progress
-from normscope.measure.risk import check_model
 from normscope.results.noise import GradientNoise
-from normscope.seeds import checked_seed
 from normscope.subject.batch import Batch
-from normscope.subject.process import measurement
-from normscope.subject.session import original_module
+from normscope.subject.objective import LossFn, LossLike, OutputsFn
+from normscope.subject.problem import Problem, as_problem
+from normscope.subject.process import kept_generators, measurement
 from normscope.subject.statistics import check_statistics
-from normscope.subject.task import as_task
-
-__all__ = ["gradient_noise"]
 
 SIZES = (8, 32, 128, 512)  # batch sizes of the answer, as far as there are samples
 FEW = 8  # samples of the pass that numbers the layers
@@ -38,8 +34,10 @@ Array = NDArray[np.float64]
 def gradient_noise(
     model: nn.Module,
     data: Any,
-    loss: Any,
+    loss: LossLike | None = None,
     *,
+    loss_fn: LossFn | None = None,
+    outputs_fn: OutputsFn | None = None,
     statistics: str = "batch",
     layers: Layers = None,
     seed: int = 0,
@@ -72,10 +70,14 @@ def gradient_noise(
 
     Args:
         model: any module; its trainable parameters count.
-        data: a loader, a pair (inputs, targets), a ``DataSet`` or the name of one. All its samples
-            are the population; how they are batched matters for ``"frozen"`` statistics only.
-        loss: ``"cross_entropy"``, ``"mse"``, a torch loss, ``loss(outputs, targets)`` or
-            ``loss_fn(model, batch)``. A summed loss is taken sample by sample, not summed.
+        data: the name of a data set, a ``DataSet``, a pair (inputs, targets), a torch ``Dataset``,
+            a loader or a list of batches. All its samples are the population; how they are batched
+            matters for ``"frozen"`` statistics only.
+        loss: ``"cross_entropy"``, ``"mse"``, a torch loss or ``loss(outputs, targets)``. A summed
+            loss is taken sample by sample, not summed.
+        loss_fn: ``loss_fn(model, batch)`` in place of ``loss``.
+        outputs_fn: ``outputs_fn(model, batch) -> (outputs, targets)``, for batches that are not
+            (inputs, targets).
         statistics: what batch norm does: ``"batch"``, ``"running"`` or ``"frozen"``.
         layers: which layers; None for all, or names, globs, numbers from 1.
         seed: of the batches drawn, of dropout, and of the order of a data set.
@@ -93,35 +95,31 @@ def gradient_noise(
         >>> found.without_replacement[0].round(4)
         array([1.25  , 0.4167])
     """
-    check_model(model)
-    model = original_module(model)
-    check_statistics(model, statistics)
-    task = as_task(loss)
+    problem = as_problem(model, data, loss, loss_fn=loss_fn, outputs_fn=outputs_fn, seed=seed)
+    check_statistics(problem.model, statistics)
     sizes = _checked_sizes(batch_sizes)
     if not isinstance(draws, int) or draws < 4:
         raise InputError(f"draws must be 4 or more, to have a standard error. Got {draws!r}.")
-    stream = task.stream(data, dtype=every_parameter(model).dtype, seed=checked_seed(seed))
-    with contextlib.closing(stream.batches(next(model.parameters()).device)) as batches:
+    source = problem.source
+    with kept_generators(source.generators), contextlib.closing(source.epoch(0)) as batches:
         first = next(batches)
-        found = _layers(model, first, loss, statistics=statistics, layers=layers, seed=seed)
-        gradients = Gradients(model, task, found, statistics=statistics, seed=seed)
+        found = _layers(problem, first, statistics=statistics, layers=layers)
+        gradients = Gradients(problem, found, statistics=statistics)
         prepared = gradients.prepared(first)
         with gradients.guarded(first):
             gradients.examine(prepared)
-        rest = chain([first], batches)
+        rest = map(gradients.prepared, chain([first], batches))
         if gradients.coupling:
-            return _measured(gradients, Pool(rest), found, sizes, draws, seed)
-        return _exact(gradients, rest, stream.total, found, sizes, seed)
+            return _measured(gradients, Pool(rest), found, sizes, draws, problem.seed)
+        return _exact(gradients, rest, source.per_epoch, found, sizes, problem.seed)
 
 
-def _layers(
-    model: nn.Module, batch: Batch, loss: Any, *, statistics: str, layers: Layers, seed: int
-) -> ParameterLayers:
+def _layers(problem: Problem, batch: Batch, *, statistics: str, layers: Layers) -> ParameterLayers:
     """The layers, from a pass over few samples if the model takes few."""
     with contextlib.suppress(NormscopeError):
         few = batch.part(0, min(FEW, batch.size)) if batch.size else batch
-        return parameter_layers(model, few, loss, statistics=statistics, layers=layers, seed=seed)
-    return parameter_layers(model, batch, loss, statistics=statistics, layers=layers, seed=seed)
+        return parameter_layers(problem, few, statistics=statistics, layers=layers)
+    return parameter_layers(problem, batch, statistics=statistics, layers=layers)
 
 
 def _exact(
@@ -137,7 +135,7 @@ def _exact(
     cut = total is None or total < GROUPS
     with progress("gradients of samples", total) as tick:
         for batch in batches:
-            for part in parts_of(gradients.prepared(batch), groups=cut):
+            for part in parts_of(batch, groups=cut):
                 with gradients.guarded(part):
                     sums.add(part.size, *gradients.of_samples(part))
             tick()
@@ -226,7 +224,13 @@ def _record(
     **fields: Any,
 ) -> GradientNoise:
     random = " (random masks are drawn anew in every pass)" if gradients.random else ""
-    convention = {**layers.convention, "samples": str(num_samples), "noise": route + random}
+    convention = {
+        **layers.convention,
+        "samples": str(num_samples),
+        "batches": "of all samples",
+        "left out": "none",
+        "noise": route + random,
+    }
     return GradientNoise(
         layers=layers.names,
         signal=np.stack([e.signal for e in estimates], 1),

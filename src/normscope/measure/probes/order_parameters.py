@@ -19,10 +19,11 @@ from normscope.measure.probes.sites import Site
 from normscope.results.order_parameters import OrderProfile
 from normscope.seeds import numpy_generator
 from normscope.subject.batch import Batch, float_leaves
+from normscope.subject.objective import LossFn, LossLike, OutputsFn
+from normscope.subject.problem import as_problem
 from normscope.subject.process import measurement
+from normscope.subject.reading import NUM_BATCHES
 from normscope.subject.session import original_module
-
-__all__ = ["order_parameters"]
 
 THEORY_SAMPLES = 512  # inputs whose pairs the theory is given
 
@@ -31,8 +32,12 @@ THEORY_SAMPLES = 512  # inputs whose pairs the theory is given
 def order_parameters(
     model: nn.Module,
     data: Any,
-    loss: Any = None,
+    loss: LossLike | None = None,
     *,
+    loss_fn: LossFn | None = None,
+    outputs_fn: OutputsFn | None = None,
+    batch_size: int | None = None,
+    num_batches: int | None = NUM_BATCHES,
     statistics: str = "batch",
     layers: Layers = None,
     seed: int = 0,
@@ -51,9 +56,14 @@ def order_parameters(
 
     Args:
         model: any module.
-        data: a loader, a pair (inputs, targets), a ``DataSet`` or the name of one.
-        loss: not needed: the sensitivities are of the outputs. With ``loss_fn(model, batch)`` the
-            model is run as that function runs it.
+        data: the name of a data set, a ``DataSet``, a pair (inputs, targets), a torch ``Dataset``,
+            a loader or a list of batches.
+        loss: not needed.
+        loss_fn: ``loss_fn(model, batch)`` in place of ``loss``; it hides the outputs.
+        outputs_fn: ``outputs_fn(model, batch) -> (outputs, targets)``, for batches that are not
+            (inputs, targets).
+        batch_size: samples in a batch, 128 by default; a loader brings its own.
+        num_batches: how many of the first batches are looked at; None for all.
         statistics: what batch norm does: ``"batch"``, ``"running"`` or ``"frozen"``.
         layers: which layers; None for all, or names, globs, numbers from 1.
         seed: of dropout, of random directions, and of the order of a data set.
@@ -71,7 +81,19 @@ def order_parameters(
         (('0', '2'), 1.0)
     """
     probe = _OrderProbe(checked_count(directions, "directions"), seed)
-    passes = run_probes(model, data, loss, [probe], statistics=statistics, layers=layers, seed=seed)
+    problem = as_problem(
+        model,
+        data,
+        loss,
+        loss_fn=loss_fn,
+        outputs_fn=outputs_fn,
+        batch_size=batch_size,
+        seed=seed,
+        required=False,
+    )
+    passes = run_probes(
+        problem, [probe], num_batches=num_batches, statistics=statistics, layers=layers
+    )
     theory = probe.theory(original_module(model), statistics)
     return _profile(probe, passes, theory, seed)
 
@@ -98,10 +120,13 @@ class _OrderProbe(Probe):
 
     def starting(self, batch: Batch) -> None:
         self._size = batch.size
-        if isinstance(batch.inputs, Tensor) and batch.inputs.is_floating_point():
-            self._example = batch.inputs if self._example is None else self._example
+
+    def _take_inputs(self, inputs: Any) -> None:
+        """What the theory is given."""
+        if isinstance(inputs, Tensor) and inputs.is_floating_point():
+            self._example = inputs if self._example is None else self._example
             room = THEORY_SAMPLES - sum(len(gram) for gram in self._grams)
-            flat = batch.inputs.detach()[:room].flatten(1).double()
+            flat = inputs.detach()[:room].flatten(1).double()
             if len(flat) > 1:
                 self._grams.append((flat @ flat.T / flat.shape[1]).cpu().numpy())
 
@@ -124,6 +149,7 @@ class _OrderProbe(Probe):
         return rows
 
     def finished(self, run: Pass) -> None:
+        self._take_inputs(run.model_inputs)
         outputs = float_leaves(run.outputs)
         if not any(o.requires_grad for o in outputs):
             self.backward_reason = "no output depends on the parameters"

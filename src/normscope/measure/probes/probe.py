@@ -11,9 +11,7 @@ from torch import Tensor
 from normscope.measure.probes.sites import WEIGHTED, Site
 from normscope.subject.batch import Batch, float_leaves
 from normscope.subject.functional import ModelFunction
-from normscope.subject.task import Task
-
-__all__ = ["Pass", "Probe", "SkipLayer"]
+from normscope.subject.objective import Objective
 
 
 class SkipLayer(Exception):  # noqa: N818 - a signal, not an error
@@ -25,7 +23,10 @@ class Pass:
     """One batch, run: what a probe is given when all its signals have been seen.
 
     Attributes:
+        objective: how the batch was run, and the loss.
+        function: the model as a function of its parameters.
         batch: inputs and targets, as given.
+        model_inputs: what the model itself was given.
         targets: where the model lives.
         outputs: what the model returned, with its graph if gradients were asked for.
         loss: one number.
@@ -33,9 +34,10 @@ class Pass:
         weights: values of the parameters, by name.
     """
 
-    task: Task
+    objective: Objective
     function: ModelFunction
     batch: Batch
+    model_inputs: Any
     targets: Any
     outputs: Any
     loss: Tensor

@@ -11,28 +11,21 @@ import torch
 from torch import Tensor, nn
 
 from normscope.errors import InputError, MeasurementError
-from normscope.measure.probes._failures import readable_failures
 from normscope.measure.probes._listener import Listener
 from normscope.measure.probes.capture import Capture
 from normscope.measure.probes.coverage import coverage_of
 from normscope.measure.probes.probe import Pass, Probe
 from normscope.measure.probes.sites import Selection, Site
 from normscope.measure.progress import progress
-from normscope.measure.risk import check_model
 from normscope.results import Coverage
-from normscope.seeds import checked_seed
-from normscope.subject.batch import Batch, call_arguments
+from normscope.subject.batch import Batch, readable_failures
 from normscope.subject.functional import ModelFunction
 from normscope.subject.interrupts import interruptible, safe_point
-from normscope.subject.likelihoods import SquaredLoss
-from normscope.subject.parameters import ParameterSet, computed_dtype
+from normscope.subject.parameters import ParameterSet, computed_dtype, half_precision
+from normscope.subject.problem import Problem
 from normscope.subject.process import measurement
-from normscope.subject.session import original_module
+from normscope.subject.reading import Stream
 from normscope.subject.statistics import check_statistics, in_words
-from normscope.subject.stream import as_stream
-from normscope.subject.task import Task, as_task
-
-__all__ = ["Passes", "every_parameter", "run_probes"]
 
 Layers = str | int | Sequence[str | int] | None
 
@@ -58,89 +51,68 @@ class Passes:
 
 @measurement
 def run_probes(
-    model: nn.Module,
-    data: Any,
-    loss: Any,
+    problem: Problem,
     probes: Sequence[Probe],
     *,
+    num_batches: int | None = None,
     statistics: str = "batch",
     layers: Layers = None,
-    seed: int = 0,
 ) -> Passes:
-    """Run ``model`` over ``data`` once, with all ``probes`` watching the same passes.
+    """Run the model over its data once, with all ``probes`` watching the same passes.
 
     The model is left as it was, bit by bit, and so are the random generators.
 
     Args:
-        model: any module.
-        data: a loader, a pair (inputs, targets), a ``DataSet`` or the name of one; a batch of a
-            loader is what one training step sees.
-        loss: ``"cross_entropy"``, ``"mse"``, a torch loss, ``loss(outputs, targets)`` or
-            ``loss_fn(model, batch)``; see :func:`normscope.subject.task.as_task`. None will do
-            for probes that need no gradients.
+        problem: model, data and loss; a batch is what one training step sees.
         probes: what watches.
+        num_batches: how many of the first batches; None for all.
         statistics: what batch norm does: ``"batch"``, ``"running"`` or ``"frozen"``.
         layers: which layers; None for all, or names, globs, numbers from 1.
-        seed: of dropout, and of the order of a data set.
     """
-    check_model(model)
-    model = original_module(model)
-    check_statistics(model, statistics)
-    backward = any(probe.needs_gradients for probe in probes)
-    task = None if loss is None and not backward else as_task(loss)
+    check_statistics(problem.model, statistics)
     selection = Selection(layers)
-    passing = _Passing(model, task, probes, selection, statistics, checked_seed(seed))
-    stream = as_stream(
-        data,
-        split=task is None or task.has_outputs,
-        one_hot=task is not None and isinstance(task.loss, SquaredLoss),
-        dtype=passing.function.parameters.dtype,
-        seed=seed,
-    )
-    drawn = contextlib.closing(stream.batches(passing.function.device))
-    with progress("batches", stream.total) as tick, drawn as batches:
+    passing = _Passing(problem, probes, selection, statistics)
+    stream = problem.source.stream(num_batches)
+    batches = iter(stream)
+    with progress("batches", stream.total) as tick, contextlib.closing(batches):
         for batch in batches:
-            passing.run(batch, backward=backward)
+            passing.run(batch)
             tick()
-    return passing.result()
+    return passing.result(stream)
 
 
 class _Passing:
     """One run of the probes: the function, the listener, and the totals."""
 
     def __init__(
-        self,
-        model: nn.Module,
-        task: Task | None,
-        probes: Sequence[Probe],
-        selection: Selection,
-        statistics: str,
-        seed: int,
+        self, problem: Problem, probes: Sequence[Probe], selection: Selection, statistics: str
     ) -> None:
-        self._model = model
-        self._task = task
+        self._model = problem.model
+        self._objective = problem.objective
         self._probes = probes
         self._selection = selection
         self._statistics = statistics
-        self._seed = seed
+        self._seed = problem.seed
+        self._backward = any(probe.needs_gradients for probe in probes)
         self._listener = Listener(probes, selection)
-        self._capture = Capture(model, self._listener)
+        self._capture = Capture(self._model, self._listener)
         self.function = ModelFunction(
-            model, every_parameter(model), statistics=statistics, seed=seed, run=self._call
+            self._model,
+            every_parameter(self._model),
+            self._objective,
+            statistics=statistics,
+            seed=self._seed,
+            run=self._call,
         )
-        self._batches = self._samples = 0
         self._losses: list[float] = []
 
     def _call(self, model: nn.Module, inputs: Any) -> Any:
         self._capture.begin_pass()
-        if self._task is not None and self._task.run is not None:
-            return self._task.run(model, inputs)
-        args, kwargs = call_arguments(model, inputs)
-        return model(*args, **kwargs)
+        return self._objective.run(model, inputs)
 
-    def run(self, batch: Batch, *, backward: bool) -> None:
+    def run(self, batch: Batch) -> None:
         """One forward pass and, if asked for, one backward pass."""
-        function, listener = self.function, self._listener
+        function, listener, backward = self.function, self._listener, self._backward
         with self._guarded(batch):
             batch = function.prepared(batch)
         for probe in self._probes:
@@ -155,27 +127,16 @@ class _Passing:
             safe_point()
             gradients = self._gradients(loss, leaves) if backward and loss is not None else []
             self._finish(batch, outputs, loss, leaves, gradients)
-        self._batches += 1
-        self._samples += batch.size
 
     def _guarded(self, batch: Batch) -> contextlib.AbstractContextManager[None]:
-        own = self._task is not None and self._task.run is not None
-        how = "as loss_fn(model, batch)" if own else "on its inputs"
-        return readable_failures(self.function, batch, f"{how} in batch {self._batches}")
+        how = "as loss_fn(model, batch)" if self._objective.loss_fn else "on its inputs"
+        return readable_failures(self._model, batch, f"{how} in batch {len(self._losses)}")
 
     def _loss(self, outputs: Any, batch: Batch) -> Tensor | None:
-        if self._task is None:
+        known = batch.targets is not None or not self._objective.has_outputs
+        if not self._backward and not (self._objective.has_loss and known):
             return None
-        if self._task.has_outputs and batch.targets is None:
-            if any(probe.needs_gradients for probe in self._probes):
-                raise InputError(
-                    "Gradients need targets, and the data has none. Pass (inputs, targets), or "
-                    "a loss_fn(model, batch) that finds them in the batch."
-                )
-            return None
-        targets = self.function.targets(batch)
-        self._task.loss.check(outputs, targets)
-        return self._task.loss.value(outputs, targets)
+        return self.function.loss(outputs, batch)
 
     def _gradients(self, loss: Tensor, leaves: list[Tensor]) -> list[Tensor | None]:
         if not loss.requires_grad:
@@ -187,7 +148,7 @@ class _Passing:
             origin = self._listener.first_nonfinite
             where = f"The first layer with a non-finite output is {origin!r}. " if origin else ""
             raise MeasurementError(
-                f"The loss of batch {self._batches} is {loss.item()}, so that no gradient is "
+                f"The loss of batch {len(self._losses)} is {loss.item()}, so that no gradient is "
                 f"finite. {where}A diverged run, a logarithm or root of zero, or overflow are the "
                 "usual causes; `activations` shows the signals up to that layer."
             )
@@ -203,15 +164,15 @@ class _Passing:
         gradients: list[Tensor | None],
     ) -> None:
         names = self.function.parameters.names
-        known = self._task is not None and self._task.has_outputs
         value = torch.tensor(float("nan")) if loss is None else loss.detach()
         self._losses.append(float(value))
         run = Pass(
-            task=self._task or as_task("mse"),
+            objective=self._objective,
             function=self.function,
             batch=batch,
+            model_inputs=batch.inputs if self._objective.pairs else self._capture.inputs,
             targets=self.function.targets(batch),
-            outputs=outputs if known or self._task is None else self._capture.outputs,
+            outputs=outputs if self._objective.has_outputs else self._capture.outputs,
             loss=value,
             gradients=dict(zip(names, gradients, strict=True)) if gradients else {},
             weights=dict(zip(names, leaves, strict=True)),
@@ -244,28 +205,34 @@ class _Passing:
         finally:
             self._listener.replayed_to = None
 
-    def result(self) -> Passes:
+    def result(self, stream: Stream) -> Passes:
         """Coverage and convention, once all batches are done."""
         self._selection.require_found(self._listener.names)
         coverage = tuple(
             coverage_of(self._model, self._listener, index, self._capture.reached)
             for index in range(len(self._probes))
         )
-        loss = self._task.loss.description if self._task else "none"
-        count = f"{self._batches} batch" + ("es" if self._batches > 1 else "")
         return Passes(
             coverage=coverage,
-            convention={
-                "loss": loss,
-                "statistics": in_words(self._model, self._statistics),
-                "samples": f"{self._samples} in {count}",
-                "precision": str(self.function.parameters.dtype).removeprefix("torch."),
-                "seed": str(self._seed),
-            },
-            num_batches=self._batches,
-            num_samples=self._samples,
+            convention=measured_with(self.function, self._statistics, stream),
+            num_batches=len(stream.sizes),
+            num_samples=sum(stream.sizes),
             loss=sum(self._losses) / len(self._losses),
         )
+
+
+def measured_with(function: ModelFunction, statistics: str, stream: Stream) -> dict[str, str]:
+    """What a probe measures and how, in words."""
+    half = half_precision(function.model)
+    return {
+        "loss": function.objective.loss.description,
+        "parameters": function.parameters.description,
+        "statistics": in_words(function.model, statistics),
+        **stream.convention,
+        "precision": str(function.parameters.dtype).removeprefix("torch.")
+        + (f" (the model is in {half})" if half else ""),
+        "seed": str(function.seed),
+    }
 
 
 def every_parameter(model: nn.Module) -> ParameterSet:

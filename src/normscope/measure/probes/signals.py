@@ -12,8 +12,9 @@ from normscope.measure.probes.gradients import GradientProbe
 from normscope.measure.probes.run import Layers, run_probes
 from normscope.results.activations import Activations
 from normscope.results.gradients import Gradients
-
-__all__ = ["Signals", "signals"]
+from normscope.subject.objective import LossFn, LossLike, OutputsFn
+from normscope.subject.problem import as_problem
+from normscope.subject.reading import NUM_BATCHES
 
 
 class Signals(NamedTuple):
@@ -26,8 +27,12 @@ class Signals(NamedTuple):
 def signals(
     model: nn.Module,
     data: Any,
-    loss: Any,
+    loss: LossLike | None = None,
     *,
+    loss_fn: LossFn | None = None,
+    outputs_fn: OutputsFn | None = None,
+    batch_size: int | None = None,
+    num_batches: int | None = NUM_BATCHES,
     statistics: str = "batch",
     layers: Layers = None,
     seed: int = 0,
@@ -50,8 +55,11 @@ def signals(
     """
     forward = ActivationProbe(histogram=histogram)
     backward = GradientProbe(quantities=quantities, class_layer=class_layer)
+    problem = as_problem(
+        model, data, loss, loss_fn=loss_fn, outputs_fn=outputs_fn, batch_size=batch_size, seed=seed
+    )
     passes = run_probes(
-        model, data, loss, [forward, backward], statistics=statistics, layers=layers, seed=seed
+        problem, [forward, backward], num_batches=num_batches, statistics=statistics, layers=layers
     )
     return Signals(
         forward.result(passes, passes.coverage[0]), backward.result(passes, passes.coverage[1])

@@ -12,8 +12,6 @@ from torch import Tensor
 from normscope.errors import InputError
 from normscope.registry import near_match
 
-__all__ = ["ACTIVATION", "CONV", "LINEAR", "NORM", "WEIGHTED", "Geometry", "Selection", "Site"]
-
 LINEAR, CONV, NORM, ACTIVATION = "linear", "conv", "norm", "activation"
 WEIGHTED = (LINEAR, CONV)
 

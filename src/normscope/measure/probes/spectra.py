@@ -10,8 +10,6 @@ from torch import Tensor
 from normscope.errors import InputError
 from normscope.results.eigenvalues import MomentSpectrum
 
-__all__ = ["moment_spectrum", "rounding_share"]
-
 ASYMMETRY = 1e-6  # relative; more is no rounding
 
 

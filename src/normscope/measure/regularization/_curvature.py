@@ -23,15 +23,6 @@ from normscope.subject.batch import Batch
 from normscope.subject.interrupts import interruptible
 from normscope.subject.losses import flat
 
-__all__ = [
-    "gauss_newton_diagonal",
-    "mean_curvature",
-    "probed_diagonal",
-    "probed_second_order",
-    "slopes",
-    "wide_second_order",
-]
-
 Floats = NDArray[np.float64]
 T = TypeVar("T")
 

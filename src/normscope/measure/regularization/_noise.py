@@ -15,8 +15,6 @@ from normscope.measure.regularization._view import PopulationView, SampleMoments
 from normscope.registry import near_match
 from normscope.seeds import numpy_generator
 
-__all__ = ["SAMPLING", "Draw", "LayerNoise", "measured_gap"]
-
 Floats = NDArray[np.float64]
 STATISTICS_BATCHES = 1000  # behind each variance of a batch statistic: 4.5 % standard error
 CONTROLLED = 20  # batches per control variate before one is used

@@ -26,8 +26,6 @@ from normscope.registry import near_match
 from normscope.subject.session import patch_forward
 from normscope.subject.statistics import batch_norms, frozen_norms
 
-__all__ = ["Site", "Stop", "sites_of"]
-
 
 class Stop(BaseException):
     """Ends a forward pass at the layer that is being looked at."""

@@ -10,18 +10,15 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from normscope.errors import InputError, MeasurementError
 from normscope.measure.regularization._sites import Site, Stop
+from normscope.measure.regularization.pool import population_function
 from normscope.subject.batch import Batch, failed_on, float_leaves
-from normscope.subject.functional import ModelFunction
-from normscope.subject.losses import Loss
 from normscope.subject.memory import budget_bytes
-from normscope.subject.parameters import select_parameters
-
-__all__ = ["PopulationView", "SampleMoments"]
+from normscope.subject.problem import Problem
 
 Floats = NDArray[np.float64]
 KEPT_MAPS = 8  # feature maps of the largest layer that a forward pass may hold at once
@@ -46,15 +43,11 @@ class SampleMoments:
 class PopulationView:
     """A model whose norms use the statistics of ``pool``; nothing of it is left on the model."""
 
-    def __init__(
-        self, model: nn.Module, sites: list[Site], pool: Batch, loss: Loss, *, seed: int, chunk: int
-    ) -> None:
-        self.function = ModelFunction(
-            model, select_parameters(model, None), statistics="running", seed=seed
-        )
+    def __init__(self, problem: Problem, sites: list[Site], pool: Batch, *, chunk: int) -> None:
+        self.function = population_function(problem)
         self.sites = sites
         self.pool = pool
-        self.loss = loss
+        self.loss = problem.objective.loss
         self.chunk = chunk
         self._collect()
         self.unused = [site.name for site in sites if site.mean is None]
@@ -86,20 +79,11 @@ class PopulationView:
 
     def rows(self, index: Tensor) -> Batch:
         """Some samples of the pool."""
-        size = self.pool.size
-
-        def pick(leaf: Any) -> Any:
-            whole = isinstance(leaf, Tensor) and leaf.ndim > 0 and leaf.shape[0] == size
-            return leaf[index.to(leaf.device)] if whole else leaf
-
-        inputs, targets = pytree.tree_map(pick, (self.pool.inputs, self.pool.targets))
-        return Batch(inputs, targets)
+        return self.pool.rows(index)
 
     def mean_loss(self, outputs: Any, batch: Batch) -> Tensor:
         """The loss per sample, mean over ``batch``."""
-        targets = self.function.targets(batch)
-        self.loss.check(outputs, targets)
-        value = self.loss.value(outputs, targets)
+        value = self.function.loss(outputs, batch)
         return value / batch.size if self.loss.summed else value
 
     def losses(self) -> Floats:

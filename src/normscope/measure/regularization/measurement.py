@@ -22,6 +22,7 @@ from normscope.measure.regularization._curvature import (
 from normscope.measure.regularization._noise import SAMPLING, Draw, LayerNoise, measured_gap
 from normscope.measure.regularization._sites import Site, chosen, sites_of
 from normscope.measure.regularization._view import PopulationView, SampleMoments
+from normscope.measure.regularization.pool import pool_of
 from normscope.measure.regularization.strength import (
     LayerCurvature,
     check_curvature,
@@ -29,18 +30,14 @@ from normscope.measure.regularization.strength import (
     effective_gamma,
     layer_curvature,
     noise_unit,
-    population,
 )
-from normscope.measure.risk import LossLike
 from normscope.results.regularization import BatchNormRegularization, LayerRegularization
-from normscope.seeds import checked_seed, child_seed
-from normscope.subject.grammar import as_loss
+from normscope.seeds import child_seed
+from normscope.subject.objective import LossFn, LossLike, OutputsFn
+from normscope.subject.problem import as_problem
 from normscope.subject.process import measurement
-from normscope.subject.session import original_module
 from normscope.subject.statistics import frozen_norms
 from normscope.theory import regularization as theory
-
-__all__ = ["bn_regularization"]
 
 Floats = NDArray[np.float64]
 STATISTICS = (
@@ -53,8 +50,10 @@ STATISTICS = (
 def bn_regularization(
     model: nn.Module,
     data: Any,
-    loss: LossLike,
+    loss: LossLike | None = None,
     *,
+    loss_fn: LossFn | None = None,
+    outputs_fn: OutputsFn | None = None,
     batch_size: int | Sequence[int],
     layers: str | Sequence[str] | None = None,
     num_batches: int = 128,
@@ -77,14 +76,17 @@ def bn_regularization(
 
     Args:
         model: a network with ``nn.BatchNorm1d``, ``2d``, ``3d`` or normscope's ``BatchNorm``.
-        data: training data: the name of a data set, a ``DataSet``, a pair (inputs, targets) or a
-            loader of pairs. They are the population.
-        loss: ``"cross_entropy"``, ``"mse"`` (labels become one-hot), a torch loss, or
-            ``loss(outputs, targets)``, a mean or a sum over samples.
-        batch_size: one or several.
+        data: training data: the name of a data set, a ``DataSet``, a pair (inputs, targets), a
+            torch ``Dataset``, a loader or a list of batches. Their samples are the population.
+        loss: ``"cross_entropy"``, ``"mse"``, a torch loss, or ``loss(outputs, targets)``, a mean or
+            a sum over samples.
+        loss_fn: not possible here: it hides the outputs.
+        outputs_fn: ``outputs_fn(model, batch) -> (outputs, targets)``, for batches that are not
+            (inputs, targets).
+        batch_size: of the batches that are drawn; one or several.
         layers: names of the layers to measure; None is all.
         num_batches: batches behind each measured gap.
-        max_samples: size of the population, drawn from ``data``; None is all of it.
+        max_samples: size of the population: the first samples in the seeded order; None is all.
         sampling: ``"independent"`` (batches drawn with replacement: the data stand for a larger
             set) or ``"epoch"`` (without: the data are all there is, as in an epoch of training).
         curvature: ``"exact"``: the Hessian; ``"probes"``: zeta from the Gauss-Newton matrix with
@@ -102,24 +104,18 @@ def bn_regularization(
         >>> found.batch_sizes.tolist(), [layer.layer for layer in found.layers]
         ([16, 64], ['norm1'])
     """
-    if not isinstance(model, nn.Module):
-        raise InputError(f"model must be a torch.nn.Module. Got {type(model).__name__} instead.")
     check_curvature(curvature)
     checked_count(probes, "probes")
     if checked_count(num_batches, "num_batches") < 2:
         raise InputError("num_batches must be at least 2: one batch has no standard error.")
-    seed = checked_seed(seed)
-    model = original_module(model)
-    sites = sites_of(model)
-    wanted = chosen(sites, layers, frozen_norms(model))
-    judge = as_loss(loss)
-    pool = population(model, data, judge, max_samples=max_samples, seed=seed)
-    sizes = checked_batch_sizes(batch_size, pool.size)
-    draw = Draw(pool.size, sampling, seed)
+    problem = as_problem(model, data, loss, loss_fn=loss_fn, outputs_fn=outputs_fn, seed=seed)
+    sites = sites_of(problem.model)
+    wanted = chosen(sites, layers, frozen_norms(problem.model))
     with torch.inference_mode(False):
-        view = PopulationView(
-            model, sites, pool, judge, seed=seed, chunk=checked_count(chunk_size, "chunk_size")
-        )
+        pool = pool_of(problem, max_samples=max_samples)
+        sizes = checked_batch_sizes(batch_size, pool.size)
+        draw = Draw(pool.size, sampling, problem.seed)
+        view = PopulationView(problem, sites, pool, chunk=checked_count(chunk_size, "chunk_size"))
         used = [site for site in wanted if site.mean is not None]
         if not used:
             raise InputError(
@@ -182,6 +178,8 @@ class _Run:
             "statistics": STATISTICS,
             "samples": f"{self.view.pool.size} as the population",
             "batch_sizes": self.sizes,
+            "parameters": "scales and shifts of the norm layers",
+            "left out": "none",
             "batches": f"{self.num_batches} behind each measured gap",
             "sampling": SAMPLING[self.draw.sampling],
             "curvature": self.curvature,

@@ -18,30 +18,14 @@ from normscope.measure.regularization._curvature import (
     mean_curvature,
     probed_diagonal,
 )
-from normscope.measure.regularization._pool import pool_of
 from normscope.measure.regularization._sites import Site, sites_of
 from normscope.measure.regularization._view import PopulationView
-from normscope.measure.risk import LossLike
+from normscope.measure.regularization.pool import pool_of
 from normscope.registry import near_match
 from normscope.seeds import child_seed
-from normscope.subject.batch import Batch
-from normscope.subject.grammar import as_loss
-from normscope.subject.likelihoods import SquaredLoss
-from normscope.subject.losses import Loss
-from normscope.subject.parameters import computed_dtype, select_parameters
-from normscope.subject.session import original_module
+from normscope.subject.objective import LossFn, LossLike, OutputsFn
+from normscope.subject.problem import as_problem
 from normscope.theory import regularization as theory
-
-__all__ = [
-    "LayerCurvature",
-    "check_curvature",
-    "checked_batch_sizes",
-    "decay_strengths",
-    "effective_gamma",
-    "layer_curvature",
-    "noise_unit",
-    "population",
-]
 
 Floats = NDArray[np.float64]
 SMALL = 64  # channels up to which the Hessian of a layer without positions is computed exactly
@@ -65,8 +49,10 @@ class LayerCurvature:
 def decay_strengths(
     model: nn.Module,
     data: Any,
-    loss: LossLike,
+    loss: LossLike | None = None,
     *,
+    loss_fn: LossFn | None = None,
+    outputs_fn: OutputsFn | None = None,
     batch_size: int,
     max_samples: int | None = 1000,
     curvature: str = "auto",
@@ -82,14 +68,13 @@ def decay_strengths(
     """
     check_curvature(curvature)
     (size,) = checked_batch_sizes(batch_size)
-    model = original_module(model)
-    sites = sites_of(model, population=True)
+    problem = as_problem(model, data, loss, loss_fn=loss_fn, outputs_fn=outputs_fn, seed=seed)
+    sites = sites_of(problem.model, population=True)
     _check_scales(sites)
-    judge = as_loss(loss)
-    pool = population(model, data, judge, max_samples=max_samples, seed=seed)
     found = {}
     with torch.inference_mode(False):
-        view = PopulationView(model, sites, pool, judge, seed=seed, chunk=chunk_size)
+        pool = pool_of(problem, max_samples=max_samples)
+        view = PopulationView(problem, sites, pool, chunk=chunk_size)
         moments = view.moments()
         for site in (each for each in view.sites if each.scaled):
             curved = layer_curvature(
@@ -111,15 +96,6 @@ def _check_scales(sites: Sequence[Site]) -> None:
             f"{sites[0].kind} {sites[0].name!r} and all other norm layers have affine=False, so "
             "that there are no scales to decay. Gamma decay needs layers with affine=True."
         )
-
-
-def population(
-    model: nn.Module, data: Any, loss: Loss, *, max_samples: int | None, seed: int
-) -> Batch:
-    """The samples that stand for the population, in the model's type."""
-    dtype = computed_dtype(select_parameters(model, None).dtype)
-    one_hot = isinstance(loss, SquaredLoss)
-    return pool_of(data, max_samples=max_samples, one_hot=one_hot, dtype=dtype, seed=seed)
 
 
 def check_curvature(curvature: str) -> str:

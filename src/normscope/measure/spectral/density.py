@@ -22,8 +22,6 @@ from normscope.results.density import SpectralDensity
 from normscope.seeds import checked_seed
 from normscope.subject.process import measurement
 
-__all__ = ["spectral_density"]
-
 POINTS = 400  # of the default grid
 MARGIN = 5.0  # widths that the default grid extends beyond the extreme nodes
 RESOLUTION = 0.01  # default width, as a share of the range of the nodes

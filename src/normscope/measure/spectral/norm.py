@@ -20,8 +20,6 @@ from normscope.measure.spectral.sketch import Sketch
 from normscope.registry import Registry
 from normscope.results.estimate import Estimate
 
-__all__ = ["frobenius_norm", "trace_of_square"]
-
 
 def frobenius_norm(
     op: LinearOperator, *, method: str = "auto", num_matvecs: int = 100, seed: int = 0

@@ -14,14 +14,6 @@ from normscope.errors import InputError, MeasurementError
 from normscope.measure.operators.base import LinearOperator
 from normscope.seeds import child_seed
 
-__all__ = [
-    "Products",
-    "checked_operator",
-    "numbers",
-    "random_source",
-    "smaller_side",
-]
-
 Floats = NDArray[np.float64]
 
 

@@ -23,8 +23,6 @@ from normscope.registry import Registry
 from normscope.results.estimate import Estimate
 from normscope.seeds import checked_seed
 
-__all__ = ["Draw", "Question", "Sample", "Sampler", "independent", "leave_one_out"]
-
 Draw = Callable[[int], Tensor]
 
 STACK = 16  # vectors multiplied at a time where the method does not say

@@ -26,8 +26,6 @@ from torch import Tensor
 
 from normscope.measure.spectral.products import Floats, Products, numbers
 
-__all__ = ["Sketch", "jackknife"]
-
 DELETIONS = 50  # vectors left out in turn for the jackknife; more would only cost time
 
 

@@ -22,8 +22,6 @@ from normscope.registry import Registry
 from normscope.results.estimate import Estimate
 from normscope.subject.process import measurement
 
-__all__ = ["trace"]
-
 
 @measurement
 def trace(

@@ -12,8 +12,6 @@ from normscope.checks import checked_count
 from normscope.errors import InputError
 from normscope.nn.norm.channel import PARTS, ChannelNorm
 
-__all__ = ["BatchNorm"]
-
 
 class BatchNorm(ChannelNorm):
     r"""Batch norm over all axes but the channel's, for inputs of any dimension.

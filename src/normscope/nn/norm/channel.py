@@ -15,8 +15,7 @@ from torch import Tensor, nn
 
 from normscope.checks import checked_count
 from normscope.errors import InputError
-from normscope.registry import near_match
-from normscope.spec.norms import PARTS
+from normscope.spec.norms import PARTS, check_choice
 
 __all__ = ["PARTS", "ChannelNorm", "Deviation", "checked_parts", "inverse_deviation", "wide"]
 
@@ -64,9 +63,7 @@ class ChannelNorm(nn.Module):
         super().__init__()
         self.num_features = checked_count(num_features, "num_features")
         self.parts = checked_parts(parts)
-        if deviation not in DEVIATIONS:
-            known = near_match(str(deviation), [*DEVIATIONS])
-            raise InputError(f"Unknown deviation {deviation!r}. {known}")
+        check_choice("deviation", deviation, DEVIATIONS)
         self.deviation = deviation
         self.eps = checked_eps(eps)
         self.gain = checked_gamma(gamma)
@@ -162,8 +159,7 @@ def checked_parts(parts: Sequence[str]) -> tuple[str, ...]:
     """The parts in their fixed order; an unknown one is an error."""
     named = (parts,) if isinstance(parts, str) else tuple(parts)
     for part in named:
-        if part not in PARTS:
-            raise InputError(f"Unknown norm part {part!r}. {near_match(str(part), [*PARTS])}")
+        check_choice("norm part", part, PARTS)
     return tuple(part for part in PARTS if part in named)
 
 

@@ -17,8 +17,6 @@ from normscope.nn.norm.sample import GroupNorm, RMSNorm
 from normscope.nn.norm.weight import row_lengths, unit_weights
 from normscope.registry import Registry
 
-__all__ = ["NORMS", "NormKind", "make_norm", "named_kind", "norm_after"]
-
 
 @dataclass(frozen=True)
 class NormKind:

@@ -12,10 +12,8 @@ from torch import Tensor, nn
 from normscope.checks import checked_count
 from normscope.errors import InputError
 from normscope.nn.norm.channel import PARTS, ChannelNorm
-from normscope.registry import near_match
 from normscope.seeds import child_seed
-
-__all__ = ["PopulationNorm", "PopulationRefresher", "refresh_population"]
+from normscope.spec.norms import check_choice
 
 STAT_GRADS = ("detach", "through")
 
@@ -66,10 +64,7 @@ class PopulationNorm(ChannelNorm):
             device=device,
             dtype=dtype,
         )
-        if stat_grad not in STAT_GRADS:
-            raise InputError(
-                f"Unknown stat_grad {stat_grad!r}. {near_match(str(stat_grad), [*STAT_GRADS])}"
-            )
+        check_choice("stat_grad", stat_grad, STAT_GRADS)
         self.stat_grad = stat_grad
         made = {"device": device, "dtype": dtype}
         self.register_buffer("population_mean", torch.zeros(num_features, **made))
@@ -272,8 +267,6 @@ def _collect_at_once(model: nn.Module, layers: list[PopulationNorm], inputs: Ten
     with _collecting(layers, collector):
         collector.begin()
         model(inputs)
-    for layer, statistics in collector.done.items():
-        layer.set_statistics(*statistics)
 
 
 def _collect_in_chunks(
@@ -291,12 +284,11 @@ def _collect_in_chunks(
             if collector.current is None:
                 break
             collector.finish()
-    for layer, statistics in collector.done.items():
-        layer.set_statistics(*statistics)
 
 
 @contextlib.contextmanager
 def _collecting(layers: list[PopulationNorm], collector: _Collector) -> Iterator[None]:
+    """Layers that ask ``collector`` for their statistics, and keep those it has in the end."""
     for layer in layers:
         layer._collector = collector
     try:
@@ -304,6 +296,8 @@ def _collecting(layers: list[PopulationNorm], collector: _Collector) -> Iterator
     finally:
         for layer in layers:
             layer._collector = None
+    for layer, statistics in collector.done.items():
+        layer.set_statistics(*statistics)
 
 
 @contextlib.contextmanager

@@ -19,10 +19,42 @@ from normscope.nn.norm.channel import (
     wide,
 )
 
-__all__ = ["GroupNorm", "LayerNorm", "RMSNorm"]
+
+class _SampleNorm(nn.Module):
+    """What norms over a sample share: their parts, their gain and their parameters."""
+
+    weight: nn.Parameter | None
+    bias: nn.Parameter | None
+
+    def _prepare(
+        self, shape: tuple[int, ...], parts: Sequence[str], gamma: float, **made: Any
+    ) -> None:
+        self.parts = checked_parts(parts)
+        self.gain = checked_gamma(gamma)
+        for name, part, value in (("weight", "scale", self.gain), ("bias", "shift", 0.0)):
+            full = torch.full(shape, value, **made)
+            self.register_parameter(name, nn.Parameter(full) if part in self.parts else None)
+
+    def _affine(self, y: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+        if weight is not None:
+            y = y * weight
+        elif self.gain != 1.0:
+            y = y * self.gain
+        return y if bias is None else y + bias
+
+    def _standardized(self, y: Tensor, axes: int | list[int], *, eps: float) -> Tensor:
+        """``y`` less its mean over ``axes``, divided by its deviation, as far as the parts go."""
+        mean = y.mean(axes, keepdim=True)
+        centred = y - mean
+        if "mean" in self.parts:
+            y = centred
+        if "variance" in self.parts:
+            variance = centred.square().mean(axes, keepdim=True)
+            y = y * inverse_deviation(variance, mean, eps=eps)
+        return y
 
 
-class LayerNorm(nn.Module):
+class LayerNorm(_SampleNorm):
     r"""Layer norm over the last axes of the input, with each part on or off.
 
     .. math:: y = \gamma\,\frac{x - [\mu]}{[\sqrt{\sigma^2 + \epsilon}]} + [\beta]
@@ -38,9 +70,6 @@ class LayerNorm(nn.Module):
         dtype: of the parameters.
     """
 
-    weight: nn.Parameter | None
-    bias: nn.Parameter | None
-
     def __init__(
         self,
         normalized_shape: int | Sequence[int],
@@ -53,24 +82,15 @@ class LayerNorm(nn.Module):
     ) -> None:
         super().__init__()
         self.normalized_shape = _shape(normalized_shape)
-        self.parts = checked_parts(parts)
         self.eps = checked_eps(eps)
-        self.gain = checked_gamma(gamma)
-        _register_affine(self, self.normalized_shape, device, dtype)
+        self._prepare(self.normalized_shape, parts, gamma, device=device, dtype=dtype)
 
     def forward(self, x: Tensor) -> Tensor:
         """``x`` normalized."""
         _check_last_axes(self, x)
         axes = list(range(x.ndim - len(self.normalized_shape), x.ndim))
-        y = wide(x)
-        mean = y.mean(axes, keepdim=True)
-        centred = y - mean
-        if "mean" in self.parts:
-            y = centred
-        if "variance" in self.parts:
-            variance = centred.square().mean(axes, keepdim=True)
-            y = y * inverse_deviation(variance, mean, eps=self.eps)
-        return _affine(self, y, self.weight, self.bias).to(x.dtype)
+        y = self._standardized(wide(x), axes, eps=self.eps)
+        return self._affine(y, self.weight, self.bias).to(x.dtype)
 
     def extra_repr(self) -> str:
         """The part of the representation that differs from layer to layer."""
@@ -78,7 +98,7 @@ class LayerNorm(nn.Module):
         return f"{self.normalized_shape}, eps={self.eps}{parts}"
 
 
-class GroupNorm(nn.Module):
+class GroupNorm(_SampleNorm):
     """Group norm of ``(batch, channel, *space)``: statistics of one sample's group of channels.
 
     One group is layer norm of a feature map, with scale and shift per channel; on
@@ -93,9 +113,6 @@ class GroupNorm(nn.Module):
         device: of the parameters.
         dtype: of the parameters.
     """
-
-    weight: nn.Parameter | None
-    bias: nn.Parameter | None
 
     def __init__(
         self,
@@ -116,10 +133,8 @@ class GroupNorm(nn.Module):
                 f"{num_channels} channels cannot be split into {num_groups} equal groups. Choose a "
                 "divisor of the number of channels."
             )
-        self.parts = checked_parts(parts)
         self.eps = checked_eps(eps)
-        self.gain = checked_gamma(gamma)
-        _register_affine(self, (num_channels,), device, dtype)
+        self._prepare((num_channels,), parts, gamma, device=device, dtype=dtype)
 
     def forward(self, x: Tensor) -> Tensor:
         """``x`` normalized."""
@@ -129,16 +144,10 @@ class GroupNorm(nn.Module):
                 f"channel, *space). Got an input of shape {tuple(x.shape)}."
             )
         y = wide(x).reshape(x.shape[0], self.num_groups, -1)
-        mean = y.mean(2, keepdim=True)
-        centred = y - mean
-        if "mean" in self.parts:
-            y = centred
-        if "variance" in self.parts:
-            variance = centred.square().mean(2, keepdim=True)
-            y = y * inverse_deviation(variance, mean, eps=self.eps)
+        y = self._standardized(y, 2, eps=self.eps).reshape(x.shape)
         shape = (1, -1, *[1] * (x.ndim - 2))
         weight, bias = (None if p is None else p.view(shape) for p in (self.weight, self.bias))
-        return _affine(self, y.reshape(x.shape), weight, bias).to(x.dtype)
+        return self._affine(y, weight, bias).to(x.dtype)
 
     def extra_repr(self) -> str:
         """The part of the representation that differs from layer to layer."""
@@ -146,7 +155,7 @@ class GroupNorm(nn.Module):
         return f"{self.num_groups}, {self.num_channels}, eps={self.eps}{parts}"
 
 
-class RMSNorm(nn.Module):
+class RMSNorm(_SampleNorm):
     r"""Division by the root mean square over the last axes: y = gamma x / sqrt(mean x^2 + eps).
 
     This is ``torch.nn.RMSNorm`` in elementary operations.
@@ -161,9 +170,6 @@ class RMSNorm(nn.Module):
         device: of the parameters.
         dtype: of the parameters.
     """
-
-    weight: nn.Parameter | None
-    bias: nn.Parameter | None
 
     def __init__(
         self,
@@ -184,10 +190,9 @@ class RMSNorm(nn.Module):
                 f"{self.normalized_shape}."
             )
         self.channels_first = channels_first
-        self.parts = ("scale",) if scale else ()
         self.eps = None if eps is None else checked_eps(eps)
-        self.gain = checked_gamma(gamma)
-        _register_affine(self, self.normalized_shape, device, dtype)
+        parts = ("scale",) if scale else ()
+        self._prepare(self.normalized_shape, parts, gamma, device=device, dtype=dtype)
 
     def forward(self, x: Tensor) -> Tensor:
         """``x`` normalized."""
@@ -196,7 +201,7 @@ class RMSNorm(nn.Module):
         axes = list(range(y.ndim - len(self.normalized_shape), y.ndim))
         eps = torch.finfo(x.dtype).eps if self.eps is None else self.eps
         square = y.square().mean(axes, keepdim=True)
-        y = _affine(self, y * inverse_deviation(square, None, eps=eps), self.weight, None)
+        y = self._affine(y * inverse_deviation(square, None, eps=eps), self.weight, None)
         return (y.movedim(-1, 1) if self.channels_first else y).to(x.dtype)
 
     def extra_repr(self) -> str:
@@ -204,30 +209,11 @@ class RMSNorm(nn.Module):
         return f"{self.normalized_shape}, eps={self.eps}"
 
 
-Sample = LayerNorm | GroupNorm | RMSNorm
-
-
 def _shape(normalized_shape: int | Sequence[int]) -> tuple[int, ...]:
     sizes = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
     if not sizes:
         raise InputError("normalized_shape needs at least one axis. Got an empty shape.")
     return tuple(checked_count(size, "normalized_shape") for size in sizes)
-
-
-def _register_affine(
-    layer: Sample, shape: tuple[int, ...], device: Any, dtype: torch.dtype | None
-) -> None:
-    for name, part, value in (("weight", "scale", layer.gain), ("bias", "shift", 0.0)):
-        made = torch.full(shape, value, device=device, dtype=dtype)
-        layer.register_parameter(name, nn.Parameter(made) if part in layer.parts else None)
-
-
-def _affine(layer: Sample, y: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
-    if weight is not None:
-        y = y * weight
-    elif layer.gain != 1.0:
-        y = y * layer.gain
-    return y if bias is None else y + bias
 
 
 def _check_last_axes(layer: LayerNorm | RMSNorm, x: Tensor) -> None:

@@ -8,8 +8,6 @@ from torch.nn.utils import parametrize
 
 from normscope.errors import InputError
 
-__all__ = ["UnitWeight", "row_lengths", "unit_weights"]
-
 
 class UnitWeight(nn.Module):
     """The parametrization w = v / |v|, one length per output unit or channel."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import re
 import weakref
 from collections.abc import Callable, Sequence
@@ -14,16 +15,6 @@ from torch import Tensor, nn
 
 from normscope.errors import InputError
 from normscope.registry import Registry
-
-__all__ = [
-    "TRANSFORMS",
-    "Edit",
-    "Transform",
-    "TransformKind",
-    "apply_transform",
-    "parse_transform",
-    "undo_transform",
-]
 
 _SYNTAX = re.compile(r"\s*([a-z][a-z-]*)\s*(?::([^=]*))?(?:=(.*))?", re.DOTALL)
 _HISTORY: weakref.WeakKeyDictionary[nn.Module, list[Edit]] = weakref.WeakKeyDictionary()
@@ -167,6 +158,14 @@ def parse_transform(text: str) -> Transform:
                 f"Nothing stands behind {sign!r} in {text!r}. Usage: {kind.usage} ({kind.meaning})."
             )
     return Transform(text.strip(), kind.make(*stripped))
+
+
+def number_or_nan(value: str | None) -> float:
+    """The number that stands behind '='; NaN if there is none."""
+    try:
+        return math.nan if value is None else float(value)
+    except ValueError:
+        return math.nan
 
 
 def apply_transform(

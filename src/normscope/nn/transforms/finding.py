@@ -14,19 +14,6 @@ from normscope.nn.init import AFFINE
 from normscope.nn.norm import BatchNorm, GroupNorm, LayerNorm, PopulationNorm, RMSNorm
 from normscope.registry import near_match
 
-__all__ = [
-    "affine_before",
-    "channels_before",
-    "last_linear",
-    "last_pool",
-    "like_of",
-    "norm_kind",
-    "norms_of",
-    "num_channels",
-    "selected",
-    "stored_statistics",
-]
-
 
 def norms_of(model: nn.Module, glob: str | None = None) -> dict[str, nn.Module]:
     """The norm layers, or those whose name fits ``glob``; none is an error."""

@@ -21,7 +21,7 @@ from normscope.nn.norm import (
     named_kind,
     norm_after,
 )
-from normscope.nn.transforms.base import TRANSFORMS, Change, Edit, TransformKind
+from normscope.nn.transforms.base import TRANSFORMS, Change, Edit, TransformKind, number_or_nan
 from normscope.nn.transforms.finding import (
     affine_before,
     channels_before,
@@ -34,9 +34,7 @@ from normscope.nn.transforms.finding import (
     stored_statistics,
 )
 from normscope.nn.transforms.weights import detached_copy
-from normscope.registry import near_match
-
-__all__ = ["NoNorm"]
+from normscope.spec.norms import check_choice
 
 
 class NoNorm(nn.Identity):
@@ -216,8 +214,7 @@ def _output(what: str | None, value: str | None) -> Change:
     both = ("mean", "variance")
     kinds = {"mean": ("mean",), "batch": both, "layer": both}
     word = value or "batch"
-    if word not in kinds:
-        raise InputError(f"Unknown norm of the output {word!r}. {near_match(word, [*kinds])}")
+    check_choice("norm of the output", word, kinds)
 
     def change(model: nn.Module, edit: Edit) -> None:
         graph = traced(model)
@@ -285,10 +282,7 @@ def _channel_norm(name: str, value: str | None) -> str:
 
 
 def _number(name: str, value: str | None) -> float:
-    try:
-        number = float(value) if value is not None else math.nan
-    except ValueError:
-        number = math.nan
+    number = number_or_nan(value)
     if not math.isfinite(number):
         raise InputError(f"{name} needs a finite number, as in '{name}=0.1'. Got {value!r}.")
     return number
@@ -304,30 +298,17 @@ def _refuse_what(name: str, what: str | None) -> None:
         raise InputError(f"{name} takes nothing behind ':'. Got {what!r}; write {name}=KIND.")
 
 
-TRANSFORMS.add(
-    "remove-norms",
-    TransformKind(_remove, "remove-norms[:GLOB]", "norm layers become the identity"),
-)
-TRANSFORMS.add(
-    "replace",
-    TransformKind(
+_ENTRIES = {
+    "remove-norms": (_remove, "[:GLOB]", "norm layers become the identity"),
+    "replace": (
         _replace,
-        "replace:KIND->KIND",
+        ":KIND->KIND",
         "exchange the kind of norm; scale and shift stay where the new has them",
     ),
-)
-TRANSFORMS.add("gamma", TransformKind(_gamma, "gamma[:GLOB]=NUMBER", "set the scale of the norms"))
-TRANSFORMS.add(
-    "norm-on-top",
-    TransformKind(_on_top, "norm-on-top[=KIND]", "no norm but one, before the last pooling"),
-)
-TRANSFORMS.add(
-    "norm-before-last",
-    TransformKind(
-        _before_last, "norm-before-last[=KIND]", "one more norm, before the last linear layer"
-    ),
-)
-TRANSFORMS.add(
-    "norm-output",
-    TransformKind(_output, "norm-output[=mean|batch|layer]", "one more norm, of the outputs"),
-)
+    "gamma": (_gamma, "[:GLOB]=NUMBER", "set the scale of the norms"),
+    "norm-on-top": (_on_top, "[=KIND]", "no norm but one, before the last pooling"),
+    "norm-before-last": (_before_last, "[=KIND]", "one more norm, before the last linear layer"),
+    "norm-output": (_output, "[=mean|batch|layer]", "one more norm, of the outputs"),
+}
+for _name, (_make, _rest, _meaning) in _ENTRIES.items():
+    TRANSFORMS.add(_name, TransformKind(_make, _name + _rest, _meaning))

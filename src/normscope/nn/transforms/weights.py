@@ -15,7 +15,7 @@ from normscope.nn.graph import traced
 from normscope.nn.init import AFFINE
 from normscope.nn.norm import ChannelNorm, UnitWeight
 from normscope.nn.norm.channel import inverse_deviation
-from normscope.nn.transforms.base import TRANSFORMS, Change, Edit, TransformKind
+from normscope.nn.transforms.base import TRANSFORMS, Change, Edit, TransformKind, number_or_nan
 from normscope.nn.transforms.finding import (
     affine_before,
     norms_of,
@@ -24,8 +24,6 @@ from normscope.nn.transforms.finding import (
     stored_statistics,
 )
 from normscope.registry import near_match
-
-__all__ = ["detached_copy"]
 
 
 def detached_copy(layer: nn.Module) -> nn.Module:
@@ -135,10 +133,7 @@ def _freeze(what: str | None, value: str | None) -> Change:
 
 
 def _scale(what: str | None, value: str | None) -> Change:
-    try:
-        factor = float(value) if value is not None else math.nan
-    except ValueError:
-        factor = math.nan
+    factor = number_or_nan(value)
     if not (math.isfinite(factor) and factor != 0):
         raise InputError(
             f"scale-weights needs a finite factor other than 0, as in 'scale-weights=2'. Got "
@@ -175,14 +170,10 @@ def _raw_weight(layer: nn.Module, name: str) -> Tensor:
     return weight
 
 
-TRANSFORMS.add(
-    "fold",
-    TransformKind(_fold, "fold[:GLOB]", "trained batch norm becomes part of the weights before it"),
-)
-TRANSFORMS.add(
-    "freeze", TransformKind(_freeze, "freeze:GLOB", "layers or parameters that are not trained")
-)
-TRANSFORMS.add(
-    "scale-weights",
-    TransformKind(_scale, "scale-weights[:GLOB]=NUMBER", "multiply weights, not biases"),
-)
+_ENTRIES = {
+    "fold": (_fold, "[:GLOB]", "trained batch norm becomes part of the weights before it"),
+    "freeze": (_freeze, ":GLOB", "layers or parameters that are not trained"),
+    "scale-weights": (_scale, "[:GLOB]=NUMBER", "multiply weights, not biases"),
+}
+for _name, (_make, _rest, _meaning) in _ENTRIES.items():
+    TRANSFORMS.add(_name, TransformKind(_make, _name + _rest, _meaning))

@@ -20,8 +20,6 @@ from normscope.nn.zoo.residual import cifar_preresnet, cifar_resnet, cifar_vgg, 
 from normscope.registry import Registry, near_match
 from normscope.spec import cnn, mlp
 
-__all__ = ["ZOO", "network", "numbered_layers"]
-
 ZOO: Registry[Callable[..., nn.Module]] = Registry("network")
 _DEPTH = re.compile(r"(resnet|vgg|preresnet)(\d+)")
 _FAMILIES: dict[str, Callable[..., nn.Module]] = {
@@ -29,6 +27,9 @@ _FAMILIES: dict[str, Callable[..., nn.Module]] = {
     "vgg": cifar_vgg,
     "preresnet": cifar_preresnet,
 }
+
+
+_WEI: dict[str, Any] = {"weight_variance": 2.0, "bias_variance": 0.5}  # of Wei et al. 2019
 
 
 def network(name: str, *, seed: int = 0, **options: Any) -> nn.Module:
@@ -148,21 +149,13 @@ def _check_options(
 def _wei_mlp(*, norm: str | None = "batch", gamma: float | None = None, seed: int = 0) -> nn.Module:
     """Wei's fully connected network: 784-1000-1000-1000-10, variances 2 and 0.5."""
     widths = [784, 1000, 1000, 1000, 10]
-    spec = mlp(widths, weight_variance=2.0, bias_variance=0.5, norm=norm, gamma=gamma)
-    return build(spec, seed)
+    return build(mlp(widths, norm=norm, gamma=gamma, **_WEI), seed)
 
 
 def _wei_cnn(*, norm: str | None = "batch", gamma: float | None = None, seed: int = 0) -> nn.Module:
     """Wei's convolutional network: 30-60-90 channels, kernel 3, stride 2, a dense read-out."""
-    spec = cnn(
-        (3, 32, 32),
-        channels=[30, 60, 90],
-        stride=2,
-        weight_variance=2.0,
-        bias_variance=0.5,
-        norm=norm,
-        gamma=gamma,
-    )
+    channels = [30, 60, 90]
+    spec = cnn((3, 32, 32), channels=channels, stride=2, norm=norm, gamma=gamma, **_WEI)
     return build(spec, seed)
 
 

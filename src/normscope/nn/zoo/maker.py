@@ -15,8 +15,6 @@ from normscope.nn.init import Init, draw_layer, undrawn
 from normscope.nn.norm import make_norm, norm_after
 from normscope.registry import near_match
 
-__all__ = ["EXTRA_NORMS", "Design", "Maker"]
-
 EXTRA_NORMS = ("top", "before-last", "output")
 
 

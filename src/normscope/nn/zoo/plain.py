@@ -12,8 +12,6 @@ from torch import nn
 from normscope.errors import InputError
 from normscope.nn.zoo.maker import Design, Maker
 
-__all__ = ["cnn6", "mlp_network", "vgg16"]
-
 Parts = list[tuple[str, nn.Module]]
 
 
@@ -37,7 +35,7 @@ def mlp_network(widths: Sequence[int], *, bias: bool = True, **design: Any) -> n
         layer = maker.linear(inputs, outputs, bias=bias)
         parts += [(f"layer{number}", layer), (f"norm{number}", maker.norm(layer))]
         parts += [(f"act{number}", maker.activation()), *maker.drop(block=True)]
-    parts += _head(maker, sizes[-2], sizes[-1], f"layer{len(sizes) - 1}", bias=bias)
+    parts += head(maker, sizes[-2], sizes[-1], f"layer{len(sizes) - 1}", bias=bias)
     return maker.network(parts)
 
 
@@ -71,7 +69,7 @@ def cnn6(
     layer = maker.linear(64 * (side // 2) ** 2, 512, bias=not maker.has_norm(5))
     parts += [("layer5", layer), ("norm5", maker.norm(layer)), ("act5", maker.activation())]
     parts += maker.drop(block=True)
-    parts += _head(maker, 512, classes, "layer6", bias=True)
+    parts += head(maker, 512, classes, "layer6", bias=True)
     return maker.network(parts)
 
 
@@ -104,11 +102,12 @@ def vgg16(
         inside.append(("pool", nn.MaxPool2d(2, 2)))
         parts.append((f"group{group}", nn.Sequential(OrderedDict(inside))))
     parts += [*maker.extra("top", inputs, dims=2), ("flatten", nn.Flatten())]
-    parts += _head(maker, inputs, classes, "fc", bias=True)
+    parts += head(maker, inputs, classes, "fc", bias=True)
     return maker.network(parts)
 
 
-def _head(maker: Maker, inputs: int, outputs: int, name: str, *, bias: bool) -> Parts:
+def head(maker: Maker, inputs: int, outputs: int, name: str, *, bias: bool) -> Parts:
+    """The last linear layer, called ``name``, with the norms and the dropout around it."""
     return [
         *maker.extra("before-last", inputs, dims=1),
         *maker.drop_last(),

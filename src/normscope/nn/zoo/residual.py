@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor, nn
@@ -9,10 +10,7 @@ from torch.nn import functional
 
 from normscope.errors import InputError
 from normscope.nn.zoo.maker import Design, Maker
-
-__all__ = ["cifar_preresnet", "cifar_resnet", "cifar_vgg", "resnet18"]
-
-Parts = list[tuple[str, nn.Module]]
+from normscope.nn.zoo.plain import Parts, head
 
 
 class PadShortcut(nn.Module):
@@ -139,19 +137,16 @@ def cifar_preresnet(
     """
     blocks = _blocks_per_stage(depth)
     maker = Maker(Design(**design))
+
+    def block(inputs: int, outputs: int, stride: int) -> nn.Module:
+        shortcut = _option_a(inputs, outputs, stride)
+        return PreBlock(maker, inputs, outputs, stride=stride, shortcut=shortcut)
+
     parts: Parts = [("conv1", maker.conv(channels, width))]
-    inputs = width
-    for stage, factor in enumerate((1, 2, 4), start=1):
-        made = []
-        for index in range(blocks):
-            outputs, stride = width * factor, 2 if stage > 1 and index == 0 else 1
-            shortcut = _option_a(inputs, outputs, stride)
-            made.append(PreBlock(maker, inputs, outputs, stride=stride, shortcut=shortcut))
-            inputs = outputs
-        parts.append((f"stage{stage}", nn.Sequential(*made)))
+    parts += _stages([width, 2 * width, 4 * width], blocks, block)
     if final_norm:
-        parts += [("final_norm", maker.norm_before_next(inputs)), ("act", maker.activation())]
-    return maker.network([*parts, *_top(maker, inputs, classes)])
+        parts += [("final_norm", maker.norm_before_next(4 * width)), ("act", maker.activation())]
+    return maker.network([*parts, *_top(maker, 4 * width, classes)])
 
 
 def resnet18(*, classes: int = 10, channels: int = 3, width: int = 64, **design: Any) -> nn.Module:
@@ -167,19 +162,16 @@ def resnet18(*, classes: int = 10, channels: int = 3, width: int = 64, **design:
         **design: the fields of ``Design``.
     """
     maker = Maker(Design(**design))
+
+    def block(inputs: int, outputs: int, stride: int) -> nn.Module:
+        shortcut: nn.Module = nn.Identity()
+        if stride > 1 or inputs != outputs:
+            shortcut = maker.projection(inputs, outputs, stride=stride)
+        return Block(maker, inputs, outputs, stride=stride, shortcut=shortcut)
+
     parts = _stem(maker, channels, width)
-    inputs = width
-    for stage, factor in enumerate((1, 2, 4, 8), start=1):
-        made = []
-        for index in range(2):
-            outputs, stride = width * factor, 2 if stage > 1 and index == 0 else 1
-            shortcut: nn.Module = nn.Identity()
-            if stride > 1 or inputs != outputs:
-                shortcut = maker.projection(inputs, outputs, stride=stride)
-            made.append(Block(maker, inputs, outputs, stride=stride, shortcut=shortcut))
-            inputs = outputs
-        parts.append((f"stage{stage}", nn.Sequential(*made)))
-    return maker.network([*parts, *_top(maker, inputs, classes)])
+    parts += _stages([width, 2 * width, 4 * width, 8 * width], 2, block)
+    return maker.network([*parts, *_top(maker, 8 * width, classes)])
 
 
 def _cifar(
@@ -187,17 +179,27 @@ def _cifar(
 ) -> nn.Module:
     blocks = _blocks_per_stage(depth)
     maker = Maker(Design(**design))
+
+    def block(inputs: int, outputs: int, stride: int) -> nn.Module:
+        shortcut = _option_a(inputs, outputs, stride) if residual else None
+        return Block(maker, inputs, outputs, stride=stride, shortcut=shortcut)
+
     parts = _stem(maker, channels, width)
-    inputs = width
-    for stage, factor in enumerate((1, 2, 4), start=1):
+    parts += _stages([width, 2 * width, 4 * width], blocks, block)
+    return maker.network([*parts, *_top(maker, 4 * width, classes)])
+
+
+def _stages(widths: list[int], blocks: int, block: Callable[[int, int, int], nn.Module]) -> Parts:
+    """Stages of so many blocks each; all but the first begin with stride 2."""
+    parts: Parts = []
+    inputs = widths[0]
+    for stage, outputs in enumerate(widths, start=1):
         made = []
         for index in range(blocks):
-            outputs, stride = width * factor, 2 if stage > 1 and index == 0 else 1
-            shortcut = _option_a(inputs, outputs, stride) if residual else None
-            made.append(Block(maker, inputs, outputs, stride=stride, shortcut=shortcut))
+            made.append(block(inputs, outputs, 2 if stage > 1 and index == 0 else 1))
             inputs = outputs
         parts.append((f"stage{stage}", nn.Sequential(*made)))
-    return maker.network([*parts, *_top(maker, inputs, classes)])
+    return parts
 
 
 def _stem(maker: Maker, channels: int, width: int) -> Parts:
@@ -210,10 +212,7 @@ def _top(maker: Maker, inputs: int, classes: int) -> Parts:
         *maker.extra("top", inputs, dims=2),
         ("pool", nn.AdaptiveAvgPool2d(1)),
         ("flatten", nn.Flatten()),
-        *maker.extra("before-last", inputs, dims=1),
-        *maker.drop_last(),
-        ("fc", maker.linear(inputs, classes)),
-        *maker.extra("output", classes, dims=1),
+        *head(maker, inputs, classes, "fc", bias=True),
     ]
 
 

@@ -17,7 +17,7 @@ from normscope.theory.integrals import (
     second_moment_of_derivative,
 )
 from normscope.theory.meanfield.networks import Networks
-from normscope.theory.meanfield.order import Forward, GramTerms, pooled
+from normscope.theory.meanfield.order import Forward, GramTerms, Pair, forward_pass, pooled
 from normscope.theory.quadrature import gaussian_pair_mean
 
 __all__ = [
@@ -97,33 +97,17 @@ def frozen_forward(nets: Networks) -> Forward:
 
 
 def _forward(nets: Networks, *, printed: bool) -> Forward:
-    one = np.ones(nets.count)
-    in_t, in_st, q_t, q_st = [one], [0 * one], [], []
-    arg_t, arg_st, scale2, slope_t, slope_st = [], [], [], [], []
-    for layer in range(nets.depth):
-        weight, bias = nets.weight_variance[layer], nets.bias_variance[layer]
-        q_t.append(weight * in_t[-1] + bias)
-        q_st.append(weight * in_st[-1] + bias)
-        if layer == nets.depth - 1:
-            break
-        act, gamma2 = nets.activations[layer], nets.gamma[layer] ** 2
+    def hidden(layer: int, q: Pair, inputs: Pair) -> tuple[tuple[Array, ...], Pair]:
+        act, gamma = nets.activations[layer], nets.gamma[layer]
         n = np.full(nets.count, np.inf) if printed else nets.statistics_count(layer + 1)
-        spread = q_t[-1] if printed else weight * (in_t[-1] - in_st[-1])
+        spread = q[0] if printed else nets.weight_variance[layer] * (inputs[0] - inputs[1])
         # n = inf gives 1; written so that inf/inf does not appear
-        scale2.append(gamma2 / spread / (1 - 3 / n))
-        arg_t.append(gamma2)
-        arg_st.append(-gamma2 / (n - 1))
-        slopes = batch_norm_hats(act, nets.gamma[layer], count=n, of="derivative")
-        slope_t.append(slopes[0])
-        slope_st.append(slopes[1])
-        hats = pooled(nets, layer + 1, *batch_norm_hats(act, nets.gamma[layer], count=n))
-        in_t.append(hats[0])
-        in_st.append(hats[1])
-    inner = [
-        np.array(x, dtype=float).reshape(len(x), nets.count)
-        for x in (arg_t, arg_st, scale2, slope_t, slope_st)
-    ]
-    return Forward(*map(np.array, (q_t, q_st, in_t, in_st)), *inner)
+        scale2 = gamma**2 / spread / (1 - 3 / n)
+        slopes = batch_norm_hats(act, gamma, count=n, of="derivative")
+        row = (gamma**2, -(gamma**2) / (n - 1), scale2, *slopes)
+        return row, batch_norm_hats(act, gamma, count=n)
+
+    return forward_pass(nets, (np.ones(nets.count), np.zeros(nets.count)), hidden)
 
 
 @equation(WEI2019, "Eq. (44)-(45)")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,6 +24,9 @@ __all__ = [
 ]
 
 Array = NDArray[np.float64]
+Rows = list[Array]
+Pair = tuple[Array, Array]  # of one sample, of two
+HiddenLayer = Callable[[int, Pair, Pair], tuple[tuple[Array, ...], Pair]]
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,30 @@ class Forward:
     scale2: Array  # (L-1, n), squared gain of the norm: 1, or gamma^2 over its variance
     slope_t: Array  # (L-1, n), E phi'(u)^2
     slope_st: Array  # (L-1, n), E phi'(u) phi'(v) of two samples
+
+
+def stacked_forward(nets: Networks, whole: Sequence[Rows], hidden: Sequence[Rows]) -> Forward:
+    """The fields of ``Forward`` from lists of rows; those of hidden layers may be empty."""
+    inner = [np.array(rows, dtype=float).reshape(len(rows), nets.count) for rows in hidden]
+    return Forward(*map(np.array, whole), *inner)
+
+
+def forward_pass(nets: Networks, first: Pair, hidden: HiddenLayer) -> Forward:
+    """The recursion through all layers, from the ``first`` squared norm and overlap.
+
+    ``hidden`` tells of a hidden layer, by its index, its q and its input, the last five fields of
+    ``Forward``, and the norm and the overlap of what it passes on, before any pooling.
+    """
+    inputs, outputs, rows = [first], [], []
+    for layer in range(nets.depth):
+        weight, bias = nets.weight_variance[layer], nets.bias_variance[layer]
+        outputs.append((weight * inputs[-1][0] + bias, weight * inputs[-1][1] + bias))
+        if layer < nets.depth - 1:
+            row, hats = hidden(layer, outputs[-1], inputs[-1])
+            rows.append(row)
+            inputs.append(pooled(nets, layer + 1, *hats))
+    whole = [[pair[i] for pair in pairs] for pairs in (outputs, inputs) for i in (0, 1)]
+    return stacked_forward(nets, whole, [[row[i] for row in rows] for i in range(5)])
 
 
 @dataclass(frozen=True)

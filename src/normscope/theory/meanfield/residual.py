@@ -13,7 +13,7 @@ from normscope.theory.integrals import (
     second_moment_of_derivative,
 )
 from normscope.theory.meanfield.networks import Networks
-from normscope.theory.meanfield.order import Forward, GramTerms, OrderParameters
+from normscope.theory.meanfield.order import GramTerms, OrderParameters, stacked_forward
 
 __all__ = ["residual_gram"]
 
@@ -60,19 +60,8 @@ def residual_gram(nets: Networks) -> tuple[OrderParameters, GramTerms, GramTerms
         gain = branch[layer] * nets.weight_variance[layer]
         tilde_t.insert(0, tilde_t[0] * (keep + gain * slope_t[layer - 1]))
         tilde_st.insert(0, tilde_st[0] * (keep + gain * slope_st[layer - 1]))
-    hidden = (depth - 1, nets.count)
-    arg_t, arg_st = np.array(q_t[1:-1]).reshape(hidden), np.array(q_st[1:-1]).reshape(hidden)
-    forward = Forward(
-        np.array(q_t[1:]),
-        np.array(q_st[1:]),
-        np.array(in_t),
-        np.array(in_st),
-        arg_t,
-        arg_st,
-        np.ones(hidden),
-        np.array(slope_t).reshape(hidden),
-        np.array(slope_st).reshape(hidden),
-    )
+    hidden = (q_t[1:-1], q_st[1:-1], [one] * (depth - 1), slope_t, slope_st)
+    forward = stacked_forward(nets, (q_t[1:], q_st[1:], in_t, in_st), hidden)
     same_t, same_st = np.array(tilde_t), np.array(tilde_st)
     order = OrderParameters(forward, same_t, same_st, 0 * same_t, 0 * same_st)
     weights = GramTerms(

@@ -13,7 +13,7 @@ from normscope.theory.integrals import (
     second_moment_of_derivative,
 )
 from normscope.theory.meanfield.networks import Networks
-from normscope.theory.meanfield.order import Forward, pooled
+from normscope.theory.meanfield.order import Forward, Pair, forward_pass
 
 __all__ = ["layer_norm_forward", "plain_forward"]
 
@@ -52,29 +52,11 @@ def layer_norm_forward(nets: Networks, *, norm2: float = 1.0, overlap: float = 0
 
 
 def _recursion(nets: Networks, norm2: float, overlap: float, *, layer_norm: bool) -> Forward:
-    in_t, in_st = [np.full(nets.count, norm2)], [np.full(nets.count, overlap)]
-    q_t, q_st = [], []
-    arg_t, arg_st, scale2, slope_t, slope_st = [], [], [], [], []
-    for layer in range(nets.depth):
-        weight, bias = nets.weight_variance[layer], nets.bias_variance[layer]
-        q_t.append(weight * in_t[-1] + bias)
-        q_st.append(weight * in_st[-1] + bias)
-        if layer == nets.depth - 1:
-            break
+    def hidden(layer: int, q: Pair, _: Pair) -> tuple[tuple[Array, ...], Pair]:
         act = nets.activations[layer]
-        gain = nets.gamma[layer] ** 2 / q_t[-1] if layer_norm else np.ones(nets.count)
-        a, b = gain * q_t[-1], gain * q_st[-1]
-        arg_t.append(a)
-        arg_st.append(b)
-        scale2.append(gain)
-        slope_t.append(second_moment_of_derivative(act, a))
-        slope_st.append(derivative_product_mean(act, a, b))
-        hats = pooled(nets, layer + 1, second_moment(act, a), product_mean(act, a, b))
-        in_t.append(hats[0])
-        in_st.append(hats[1])
-    inner = [_rows(x, nets) for x in (arg_t, arg_st, scale2, slope_t, slope_st)]
-    return Forward(*map(np.array, (q_t, q_st, in_t, in_st)), *inner)
+        gain = nets.gamma[layer] ** 2 / q[0] if layer_norm else np.ones(nets.count)
+        a, b = gain * q[0], gain * q[1]
+        slopes = second_moment_of_derivative(act, a), derivative_product_mean(act, a, b)
+        return (a, b, gain, *slopes), (second_moment(act, a), product_mean(act, a, b))
 
-
-def _rows(rows: list[Array], nets: Networks) -> Array:
-    return np.array(rows, dtype=float).reshape(len(rows), nets.count)
+    return forward_pass(nets, (np.full(nets.count, norm2), np.full(nets.count, overlap)), hidden)

@@ -132,10 +132,22 @@ def simulated_errors(
     table: dict[tuple[int, int], list[float]] = {}
     for group, errors in zip(groups, found, strict=True):
         table |= {place: list(row) for place, row in zip(group, errors, strict=True)}
+    rows = [[table[i, run] for i in range(len(load))] for run in range(data.num_seeds)]
+    by_outcome = np.moveaxis(np.array(rows), 2, 0).copy()  # (outcomes, seeds, loads)
     outcomes = [(arm, outcome) for arm in arms for outcome in arm.outcomes]
     return tuple(
-        _result(arm, outcome, column, table, load, data)
-        for column, (arm, outcome) in enumerate(outcomes)
+        SimulatedErrors(
+            method=outcome.method,
+            student=arm.student.name,
+            noise_variance=data.noise_variance,
+            alpha=load,
+            errors=errors,
+            num_inputs=data.num_inputs,
+            seed=data.seed,
+            parameters=outcome.parameters,
+            settings=outcome.settings,
+        )
+        for errors, (arm, outcome) in zip(by_outcome, outcomes, strict=True)
     )
 
 
@@ -170,27 +182,3 @@ def _group_errors(
 ) -> Array:
     samples = [draw_sample(data, float(load[index]), run) for index, run in group]
     return np.concatenate([arm.errors(samples) for arm in arms], axis=1)
-
-
-def _result(
-    arm: Arm,
-    outcome: Outcome,
-    column: int,
-    table: dict[tuple[int, int], list[float]],
-    load: Array,
-    data: Data,
-) -> SimulatedErrors:
-    errors = [
-        [table[index, run][column] for index in range(len(load))] for run in range(data.num_seeds)
-    ]
-    return SimulatedErrors(
-        method=outcome.method,
-        student=arm.student.name,
-        noise_variance=data.noise_variance,
-        alpha=load,
-        errors=np.array(errors),
-        num_inputs=data.num_inputs,
-        seed=data.seed,
-        parameters=outcome.parameters,
-        settings=outcome.settings,
-    )

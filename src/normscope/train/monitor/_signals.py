@@ -13,8 +13,6 @@ from normscope.measure.probes.capture import Capture, Watcher
 from normscope.measure.probes.sites import Site
 from normscope.train.monitor.probes import MonitorProbe
 
-__all__ = ["Signals", "why_no_signals"]
-
 Guard = Callable[[str, Callable[[], None]], None]
 
 

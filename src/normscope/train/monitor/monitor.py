@@ -22,12 +22,10 @@ from normscope.measure.probes.coverage import owner_of
 from normscope.results.monitor import MonitorLog, Reading, Trouble
 from normscope.subject.interrupts import held
 from normscope.subject.session import original_module
-from normscope.train._plan import model_in_words
 from normscope.train.monitor._signals import Signals, why_no_signals
 from normscope.train.monitor.probes import MonitorProbe, Update, as_probes, quantities
 from normscope.train.monitor.sinks import MemorySink, as_sinks
-
-__all__ = ["Monitor"]
+from normscope.train.plan import model_in_words
 
 NO_PASS = (
     "no forward pass of the model itself in train mode was seen on a recorded step. Is a part of "

@@ -19,8 +19,6 @@ from normscope.measure.probes.spectra import moment_spectrum, rounding_share
 from normscope.registry import Registry
 from normscope.results.eigenvalues import MomentSpectrum
 
-__all__ = ["PROBES", "MonitorProbe", "Update", "as_probes"]
-
 Readings = Iterable[tuple[str, str, float]]  # layer, quantity, value
 
 

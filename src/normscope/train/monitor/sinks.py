@@ -14,8 +14,6 @@ from normscope.errors import InputError
 from normscope.registry import Registry
 from normscope.results.monitor import Reading, Series
 
-__all__ = ["SINKS", "JsonlSink", "MemorySink", "Sink", "TensorBoardSink", "as_sinks"]
-
 
 @runtime_checkable
 class Sink(Protocol):

@@ -20,8 +20,6 @@ from normscope.train.stability.search import (
 )
 from normscope.train.stability.trials import Bench
 
-__all__ = ["CRITERIA", "Bisection"]
-
 FAR = 4.0  # times the limit: a rate at which every seed should fail
 GROWTH = 2.5  # updates times relative width that make growth at the limit visible
 NEAR = 1.1  # first step from the limit of one seed to that of another

@@ -13,13 +13,11 @@ from torch import nn
 
 from normscope.errors import InputError
 from normscope.messages import kind_of
-from normscope.subject.interrupts import interruptible
+from normscope.subject.interrupts import held, interruptible
 from normscope.subject.parameters import computed_dtype, half_precision
-from normscope.subject.random import isolated_random
+from normscope.subject.problem import model_device
+from normscope.subject.process import isolated_random
 from normscope.subject.session import original_module, session
-from normscope.train._objective import model_device
-
-__all__ = ["ModelOrFactory", "Origin"]
 
 ModelOrFactory = nn.Module | Callable[..., nn.Module]
 
@@ -47,10 +45,24 @@ class Origin:
     def fresh(self, seed: int) -> Iterator[nn.Module]:
         """A model with the untrained weights of ``seed`` that may be trained.
 
-        It may be a held span: the training itself must be marked as interruptible.
+        It is a held span: the training itself must be marked as interruptible. Buffers and
+        gradients of the user's own model come back too: a loss may run that one by mistake.
         """
-        with _expendable(self._untrained(seed)) as model:
-            yield model if self._device is None else model.to(self._device)
+        own = self._untrained(seed)
+        gradients = {p: p.grad for p in own.parameters()}
+        held_tensors = [*own.buffers(), *(g for g in gradients.values() if g is not None)]
+        with held():
+            kept = [(tensor, tensor.detach().clone()) for tensor in held_tensors]
+            try:
+                with _expendable(own) as model:
+                    yield model if self._device is None else model.to(self._device)
+            finally:
+                for parameter, gradient in gradients.items():
+                    parameter.grad = gradient
+                with torch.no_grad():
+                    for tensor, value in kept:
+                        if not _same(tensor, value):
+                            tensor.copy_(value)
 
     def conditions(self, seed: int) -> dict[str, str]:
         """What differs between the model and its copies, for the settings of a result."""
@@ -63,6 +75,11 @@ class Origin:
         if seed not in self._made:
             self._made[seed] = original_module(_made(self._model, seed))
         return self._made[seed]
+
+
+def _same(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """By value, NaN equal to NaN: kernels of batch norm do not count their changes."""
+    return bool(((a == b) | (a.isnan() & b.isnan())).all())
 
 
 def _made(factory: Callable[..., Any], seed: int) -> nn.Module:

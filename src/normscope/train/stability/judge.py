@@ -11,16 +11,12 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
-from torch.utils import _pytree as pytree
 
+from normscope.measure.divergence import Divergence
 from normscope.subject.batch import float_leaves
 from normscope.subject.likelihoods import BernoulliLoss, CrossEntropy, SquaredLoss
 from normscope.subject.losses import Loss
-from normscope.train.divergence import Divergence
 from normscope.train.run import Event, StopTraining
-
-__all__ = ["Reference", "Watch", "chance_loss", "late", "verdict"]
 
 SIGMAS = 2.0  # how clearly the last losses must lie below the reference
 RISE = 3.0  # how clearly the loss must be rising for a training to go on
@@ -125,8 +121,8 @@ def chance_loss(loss: Loss, seen: list[tuple[Any, Any]]) -> float:
     """Loss of the best constant answer on pairs (outputs, targets); NaN if the loss is another.
 
     For cross-entropy, also of yes or no, that of the mean label, for squared loss that of the mean
-    target. Where
-    all targets are equal a constant answer is perfect, and chance says nothing: NaN too.
+    target. Where all targets are equal a constant answer is perfect, and chance says nothing: NaN
+    too.
     """
     if isinstance(loss, CrossEntropy):
         found = _label_entropy(loss, seen)
@@ -155,7 +151,7 @@ def _label_entropy(loss: CrossEntropy, seen: list[tuple[Any, Any]]) -> float:
 
 
 def _scatter(loss: SquaredLoss, seen: list[tuple[Any, Any]]) -> float:
-    batches = [[leaf.double() for leaf in _leaves(targets)] for _, targets in seen]
+    batches = [[leaf.double() for leaf in loss.compared(*pair)] for pair in seen]
     means = [torch.cat(column).mean(0) for column in zip(*batches, strict=True)]
     values = [
         loss.value([m.expand_as(leaf) for m, leaf in zip(means, batch, strict=True)], batch)
@@ -168,7 +164,3 @@ def _coin(loss: BernoulliLoss, seen: list[tuple[Any, Any]]) -> float:
     share = torch.cat([targets.double() for _, targets in seen]).mean(0).clamp(1e-12, 1 - 1e-12)
     values = [loss.value(share.logit().expand_as(t), t.double()) for _, t in seen]
     return float(torch.stack(values).mean())
-
-
-def _leaves(targets: Any) -> list[Tensor]:
-    return [leaf for leaf in pytree.tree_leaves(targets) if isinstance(leaf, Tensor)]

@@ -4,29 +4,27 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
 
 from normscope.checks import checked_count, checked_seconds
 from normscope.errors import InputError
+from normscope.measure.divergence import Divergence
 from normscope.measure.progress import progress
 from normscope.results.stability import StabilityLimit
 from normscope.seeds import checked_seed
+from normscope.subject.data import repeatable
+from normscope.subject.objective import LossFn, LossLike, OutputsFn, as_objective
 from normscope.subject.process import measurement
-from normscope.train._objective import LossFunction
-from normscope.train.divergence import Divergence
 from normscope.train.optim import OptimizerFactory
+from normscope.train.options import TrainingOptions
 from normscope.train.run import INTERRUPTED
 from normscope.train.stability.bisection import CRITERIA, Bisection
 from normscope.train.stability.copies import ModelOrFactory, Origin
-from normscope.train.stability.feeds import repeatable
 from normscope.train.stability.search import REACH
 from normscope.train.stability.trials import Bench, Recipe, SearchEnded
-
-__all__ = ["checked_bracket", "max_stable_lr"]
 
 RULE = Divergence()
 COARSE = 0.1  # relative width for the criterion that was not asked for
@@ -37,8 +35,10 @@ SMALLEST = 1e-6  # relative width below which rounding decides
 def max_stable_lr(
     model: ModelOrFactory,
     data: Any,
-    loss: LossFunction | None = None,
+    loss: LossLike | None = None,
     *,
+    loss_fn: LossFn | None = None,
+    outputs_fn: OutputsFn | None = None,
     optimizer: str | OptimizerFactory = "sgd",
     momentum: float = 0.0,
     weight_decay: float = 0.0,
@@ -46,10 +46,10 @@ def max_stable_lr(
     criterion: str = "diverges",
     seeds: int | Sequence[int] = 3,
     batch_size: int | None = None,
+    num_batches: int | None = None,
     bracket: tuple[float, float] | None = None,
     tol: float = 0.02,
     divergence: Divergence = RULE,
-    loss_fn: Callable[[nn.Module, Any], Tensor] | None = None,
     max_seconds: float | None = None,
     device: torch.device | str | None = None,
 ) -> StabilityLimit:
@@ -80,8 +80,11 @@ def max_stable_lr(
         model: a module, of which copies are trained, or a function that returns one, asked once
             per seed (with ``seed=`` if it has such an argument). Your model is never touched.
             Copies of a model in half precision are trained in float32, as it is measured.
-        data: as in ``fit``: a name, a ``DataSet``, a pair (inputs, targets), or a loader.
+        data: as in ``fit``. Every training run reads all its batches, in the same order; of data
+            that can be read only once, the first ``steps`` + 1 batches are kept.
         loss: as in ``fit``; or pass ``loss_fn``.
+        loss_fn: ``loss_fn(model, batch)`` in place of ``loss``, for batches of any form.
+        outputs_fn: as in ``fit``.
         optimizer: ``"sgd"``, ``"adam"``, ``"adamw"``, or a function of the parameters, whose
             groups keep the ratio of their rates; the answer is the rate of the first group.
         momentum: of sgd, in torch's convention.
@@ -91,10 +94,10 @@ def max_stable_lr(
             one is found to 10 %.
         seeds: how many (0, 1, ...), or which: of the order of the samples and of a factory.
         batch_size: 128 by default; a loader brings its own. All samples make it gradient descent.
+        num_batches: the first so many batches of every epoch; None for all.
         bracket: lowest and highest rate to try; None searches up to a factor 1e9 around a guess.
         tol: relative width of the interval.
         divergence: the rule.
-        loss_fn: ``loss_fn(model, batch)`` in place of ``loss``, for batches of any form.
         max_seconds: after that much time the answer is what is known by then.
         device: where to train; by default where the model is.
 
@@ -114,17 +117,17 @@ def max_stable_lr(
     numbers, ends = _checked_seeds(seeds), checked_bracket(bracket)
     widths = _widths(criterion, tol)
     deadline = began + checked_seconds(max_seconds)
-    recipe = Recipe(
-        data=repeatable(data),
-        loss=loss,
-        loss_fn=loss_fn,
+    steps = checked_count(steps, "steps")
+    options = TrainingOptions(
         optimizer=optimizer,
         momentum=momentum,
         weight_decay=weight_decay,
         batch_size=batch_size,
-        rule=divergence,
+        num_batches=num_batches,
+        divergence=divergence,
     )
-    steps = checked_count(steps, "steps")
+    objective = as_objective(loss, loss_fn, outputs_fn)
+    recipe = Recipe(repeatable(data, steps + 1), objective, options)
     with progress("trainings") as tick:
         origin = Origin(model, device)
         bench = Bench(origin, recipe, steps=steps, deadline=deadline, tick=tick)
@@ -140,7 +143,12 @@ def max_stable_lr(
         complete=not stop,
         seconds=time.monotonic() - began,
         convention=_settings(
-            bench.convention, steps=steps, seeds=list(numbers), bracket=ends, tol=tol
+            bench.convention,
+            steps=steps,
+            seed=numbers[0],
+            seeds=list(numbers),
+            bracket=ends,
+            tol=tol,
         ),
     )
 
@@ -158,9 +166,9 @@ def _ended(search: Bisection, start: Sequence[float]) -> str:
 
 def _settings(convention: dict[str, Any], **own: Any) -> dict[str, Any]:
     """What was in effect in every training."""
-    named = ("model", "data", "loss", "optimizer", "momentum", "weight_decay", "batch_size")
-    kept = (*named, "divergence", "device", "precision")
-    shared = {name: convention[name] for name in kept if name in convention}
+    of_single_runs = ("lr", "epochs", "steps", "seed", "schedule")
+    left = (*of_single_runs, "shuffle", "drop_last", "augment", "penalty", "clip")
+    shared = {name: value for name, value in convention.items() if name not in left}
     return {**shared, **own}
 
 

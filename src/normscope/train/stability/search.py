@@ -6,18 +6,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = [
-    "DEPTH",
-    "REACH",
-    "STRIDE",
-    "Outcomes",
-    "Switch",
-    "downward",
-    "next_rate",
-    "pooled",
-    "switch",
-]
-
 Outcomes = dict[float, bool]  # learning rate -> failed
 
 STRIDE = 4.0  # first step of an expanding search

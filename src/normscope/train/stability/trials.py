@@ -2,42 +2,36 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from normscope.errors import InputError, MeasurementError, NormscopeError
+from normscope.errors import InputError, MeasurementError
+from normscope.measure.divergence import Divergence
 from normscope.results.stability import StabilityTrial
-from normscope.subject.batch import failed_on
+from normscope.subject.batch import Batch, readable_failures
+from normscope.subject.data import as_source
 from normscope.subject.interrupts import interruptible
-from normscope.subject.random import isolated_random
-from normscope.train._objective import (
-    LossFunction,
-    LossObjective,
-    Objective,
-    as_objective,
-    kept_mode,
-    model_device,
-    moved,
-    refuse_single_samples,
-)
-from normscope.train.divergence import Divergence
-from normscope.train.loop import fit
-from normscope.train.optim import OptimizerFactory, build_optimizer, check_optimizer
+from normscope.subject.objective import Objective
+from normscope.subject.problem import model_device
+from normscope.subject.process import isolated_random, kept_generators, loader_generators
+from normscope.train.loop import train
+from normscope.train.modes import kept_mode, refuse_single_samples
+from normscope.train.optim import OptimizerFactory, check_optimizer
+from normscope.train.options import TrainingOptions
+from normscope.train.plan import in_words
 from normscope.train.run import Event, TrainingRun
 from normscope.train.schedules import Schedule
 from normscope.train.stability.copies import Origin
-from normscope.train.stability.feeds import batches, kept_generators
 from normscope.train.stability.judge import Reference, Watch, chance_loss, late, verdict
-
-__all__ = ["Bench", "Recipe", "SearchEnded"]
 
 PATIENCE = 20  # times the number of updates, at most, while the loss keeps rising
 GUESS = 0.1  # where neither loss nor gradient suggests a rate
@@ -49,19 +43,26 @@ class SearchEnded(Exception):  # noqa: N818 - a signal
 
 @dataclass(frozen=True)
 class Recipe:
-    """How every trial trains, all but rate, seed and length; the fields are those of ``fit``."""
+    """How every trial trains, all but rate, seed and length.
+
+    Attributes:
+        data: what every trial reads anew, see ``repeatable``.
+        objective: the loss.
+        options: the settings.
+    """
 
     data: Any
-    loss: LossFunction | None
-    loss_fn: Callable[[nn.Module, Any], Tensor] | None
-    optimizer: str | OptimizerFactory
-    momentum: float
-    weight_decay: float
-    batch_size: int | None
-    rule: Divergence
+    objective: Objective
+    options: TrainingOptions
 
     def __post_init__(self) -> None:
-        check_optimizer(self.optimizer)
+        check_optimizer(self.options.optimizer)
+
+    @property
+    def rule(self) -> Divergence:
+        """What counts as diverged."""
+        assert self.options.divergence is not None
+        return self.options.divergence
 
     def train(
         self,
@@ -74,51 +75,56 @@ class Recipe:
         schedule: str | Schedule = "constant",
     ) -> TrainingRun:
         """Train ``model`` in place, at ``lr`` or by a schedule from there."""
-        optimizer = self.optimizer
+        optimizer = self.options.optimizer
         named = isinstance(optimizer, str)
-        with kept_generators(self.data):
-            return fit(
-                model,
-                self.data,
-                self.loss,
-                lr=lr if named else None,
-                optimizer=optimizer if isinstance(optimizer, str) else _at_rate(optimizer, lr),
-                momentum=self.momentum,
-                weight_decay=self.weight_decay,
-                steps=steps,
-                batch_size=self.batch_size,
-                schedule=schedule,
-                divergence=self.rule,
-                loss_fn=self.loss_fn,
-                callbacks=callbacks,
-                seed=seed,
-            )
+        options = replace(
+            self.options,
+            lr=lr if named else None,
+            optimizer=optimizer if isinstance(optimizer, str) else _at_rate(optimizer, lr),
+            steps=steps,
+            seed=seed,
+            schedule=schedule,
+        )
+        with kept_generators(loader_generators(self.data)):
+            return train(model, self.data, self.objective, options, callbacks=callbacks)
+
+    def batches(self, model: nn.Module, seed: int) -> Generator[Batch, None, None]:
+        """The batches that it trains on, epoch after epoch, where the model is."""
+        reading = replace(self.options, seed=seed).reading(model, self.objective)
+        source, device = as_source(self.data, reading), model_device(model)
+        for epoch in itertools.count():
+            yield from (batch.to(device) for batch in source.epoch(epoch))
+
+    def convention(self, model: nn.Module, options: TrainingOptions) -> dict[str, Any]:
+        """What a training run with these options is, in words."""
+        source = as_source(self.data, options.reading(model, self.objective))
+        return in_words(model, source, self.objective, options)
 
     def reference(self, model: nn.Module, *, seed: int, steps: int) -> Reference:
         """What ``model`` does untrained; it runs in train mode, so pass a copy."""
-        objective = as_objective(self.loss, self.loss_fn)
-        place = model_device(model)
-        stream = batches(self.data, model, objective, batch_size=self.batch_size, seed=seed)
+        objective = self.objective
         window = range(steps + 1)[late(steps)]
         values: list[float] = []
         seen: list[tuple[Any, Any]] = []
         with (
-            isolated_random(seed, place),
+            isolated_random(seed, model_device(model)),
             kept_mode(model, training=True),
-            kept_generators(self.data),
+            kept_generators(loader_generators(self.data)),
+            contextlib.closing(self.batches(model, seed)) as stream,
             interruptible(),
         ):
-            first = moved(next(stream), place)
+            first = next(stream)
             initial, guess = self._first_step(model, _first_loss(model, objective, first))
             for k, batch in enumerate(itertools.chain([first], stream)):
                 if k in window:
-                    here = moved(batch, place)
-                    values.append(_value(model, objective, here, seen))
+                    refuse_single_samples(model, objective, batch, where=f"Batch {k}")
+                    with torch.no_grad(), readable_failures(model, batch, f"on batch {k}"):
+                        outputs, targets, value = objective.evaluated(model, batch.copied())
+                    values.append(float(value))
+                    seen.append((outputs, targets))
                 if k == steps:
                     break
-        chance = math.nan
-        if isinstance(objective, LossObjective):
-            chance = chance_loss(objective.loss, seen)
+        chance = chance_loss(objective.loss, seen)
         return Reference(initial, math.fsum(values) / len(values), chance, guess)
 
     def _first_step(self, model: nn.Module, loss: Tensor) -> tuple[float, float]:
@@ -130,17 +136,13 @@ class Recipe:
                 f"judged. {_broken(model)}"
             )
         trainable = [p for p in model.parameters() if p.requires_grad]
-        optimizer = build_optimizer(
-            model,
-            self.optimizer,
-            lr=GUESS if isinstance(self.optimizer, str) else None,
-            momentum=self.momentum,
-            weight_decay=self.weight_decay,
-        )
+        named = isinstance(self.options.optimizer, str)
+        optimizer = replace(self.options, lr=GUESS if named else None).build_optimizer(model)
         if not loss.requires_grad:
             raise InputError(
                 "The loss does not depend on any trainable parameter, so no learning rate can be "
-                "judged. Does the model detach its output, or run under no_grad?"
+                "judged. Does the model detach its output, or run under no_grad? Does "
+                "a loss_fn or outputs_fn use a model of its own, not the one it is given?"
             )
         found = torch.autograd.grad(loss, trainable, allow_unused=True)
         slopes = [g.detach().double() for g in found if g is not None]
@@ -148,14 +150,14 @@ class Recipe:
         if size == 0:
             raise InputError(
                 "The gradient of the loss is exactly zero in every trainable parameter, so that no "
-                "learning rate changes anything. Does the loss depend on the model, and are its "
-                "units alive?"
+                "learning rate changes anything. Does the loss depend on the model that it is "
+                "given, and are its units alive?"
             )
-        if not isinstance(self.optimizer, str):
+        if not named:
             return initial, float(optimizer.param_groups[0]["lr"]) or GUESS
         square = sum(float(g.square().sum()) for g in slopes)
         # Adam and its kin move every parameter by the rate itself, whatever the gradient's size.
-        guess = abs(initial) / (square if self.optimizer == "sgd" else size)
+        guess = abs(initial) / (square if self.options.optimizer == "sgd" else size)
         return initial, guess if 0 < guess < math.inf else GUESS
 
 
@@ -244,27 +246,11 @@ def _trial(
     )
 
 
-def _first_loss(model: nn.Module, objective: Objective, batch: Any) -> Tensor:
+def _first_loss(model: nn.Module, objective: Objective, batch: Batch) -> Tensor:
     """The loss of the first batch; a model that cannot be run is told from one that diverges."""
-    refuse_single_samples(model, batch, where="The first batch")
-    try:
-        return objective.value(model, batch)
-    except NormscopeError:
-        raise
-    except Exception as error:
-        parts = batch if isinstance(objective, LossObjective) else (batch,)
-        raise MeasurementError(
-            f"The model cannot be run on its first batch: {failed_on(error, model, *parts)}"
-        ) from error
-
-
-def _value(model: nn.Module, objective: Any, batch: Any, seen: list[tuple[Any, Any]]) -> float:
-    with torch.no_grad():
-        if not isinstance(objective, LossObjective):
-            return float(objective.value(model, batch))
-        outputs, value = objective.outputs_and_value(model, batch)
-        seen.append((outputs, batch[1]))
-        return float(value)
+    refuse_single_samples(model, objective, batch, where="The first batch")
+    with readable_failures(model, batch, "on its first batch"):
+        return objective.value(model, batch.copied())
 
 
 def _broken(model: nn.Module) -> str:

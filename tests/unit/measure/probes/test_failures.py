@@ -34,8 +34,8 @@ def test_one_sample_has_no_batch_statistics(measure, statistics):
 
 
 @every
-def test_a_last_batch_of_one_under_frozen_statistics(measure):
-    data = [(X[:8], Y[:8]), (X[8:], Y[8:])]
+def test_a_batch_of_one_under_frozen_statistics(measure):
+    data = [(X[:8], Y[:8]), (X[8:], Y[8:]), (X[:8], Y[:8])]
     with pytest.raises(MeasurementError, match="drop_last=True"):
         measure(net(), data, "cross_entropy", statistics="frozen")
 
@@ -49,7 +49,7 @@ def test_inputs_that_are_no_real_numbers(measure):
 
 @every
 def test_a_later_batch_that_does_not_fit(measure):
-    data = [(X[:5], Y[:5]), (X[5:, :3], Y[5:])]
+    data = [(X[:4], Y[:4]), (X[5:, :3], Y[5:])]
     with pytest.raises(MeasurementError, match="cannot be run"):
         measure(net(), data, "cross_entropy", statistics="running")
 

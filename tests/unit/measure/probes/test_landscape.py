@@ -246,7 +246,7 @@ def test_a_loss_function_of_the_model():
         return nn.functional.cross_entropy(model(batch["x"]), batch["y"])
 
     model = mlp()
-    found = landscape(model, [{"x": X, "y": Y}], loss_fn, distances=[0, 0.1])
+    found = landscape(model, [{"x": X, "y": Y}], loss_fn=loss_fn, distances=[0, 0.1])
     plain = landscape(model, (X, Y), "cross_entropy", distances=[0, 0.1])
     np.testing.assert_allclose(found.loss, plain.loss, rtol=1e-12)
 

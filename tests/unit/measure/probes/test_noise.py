@@ -55,13 +55,13 @@ def test_a_loss_function_of_the_model_and_a_summed_loss():
     def loss_fn(model, batch):
         return nn.functional.cross_entropy(model(batch["x"]), batch["y"])
 
-    named = gradient_noise(model, [{"x": X, "y": LABELS}], loss_fn)
+    named = gradient_noise(model, [{"x": X, "y": LABELS}], loss_fn=loss_fn)
     summed = gradient_noise(model, (X, LABELS), nn.CrossEntropyLoss(reduction="sum"))
 
     def summing(model, batch):
         return nn.functional.cross_entropy(model(batch[0]), batch[1], reduction="sum")
 
-    for other in (named, summed, gradient_noise(model, [(X, LABELS)], summing)):
+    for other in (named, summed, gradient_noise(model, [(X, LABELS)], loss_fn=summing)):
         np.testing.assert_allclose(other.noise, plain.noise, rtol=1e-10)
 
 
@@ -189,7 +189,7 @@ def test_bad_options_are_refused(options, words):
 def test_bad_data_is_refused():
     with pytest.raises(InputError, match="no batches"):
         gradient_noise(mlp(), [], "cross_entropy")
-    with pytest.raises(InputError, match="need targets"):
+    with pytest.raises(InputError, match="has no targets"):
         gradient_noise(mlp(), [(X, None)], "cross_entropy")
     with pytest.raises(InputError, match="labels run from"):
         gradient_noise(mlp(), (X, LABELS + 5), "cross_entropy")

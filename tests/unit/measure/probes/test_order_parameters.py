@@ -88,12 +88,12 @@ def test_every_number_is_its_definition(make):
 
 def test_batches_are_averaged_over_samples_and_pairs_within():
     model, x = dense(), torch.randn(9, 4)
-    parts = [x[:6], x[6:]]
+    parts = [x[:3], x[3:]]
     profile = order_parameters(model, [(part, None) for part in parts])
     tables = [written_out(model, part) for part in parts]
     assert (profile.num_batches, profile.num_samples) == (2, 9)
     for name in NAMES:
-        mean = np.average([table[name] for table in tables], axis=0, weights=[6, 3])
+        mean = np.average([table[name] for table in tables], axis=0, weights=[3, 6])
         np.testing.assert_allclose(profile.measured[name], mean, **SAME, err_msg=name)
 
 
@@ -221,13 +221,27 @@ def test_one_sample_has_no_pairs():
     assert "one sample has no pairs" in profile.theory_reason
 
 
+class Two(nn.Linear):
+    """A model of two inputs."""
+
+    def __init__(self):
+        super().__init__(4, 3)
+
+    def forward(self, x, y):
+        return super().forward(x + y)
+
+
 def test_a_loss_function_says_how_the_model_is_run():
     model, x = dense(), torch.randn(5, 4)
     plain = order_parameters(model, (x, None))
-    run = order_parameters(model, [{"x": x}], lambda net, batch: net(batch["x"]).square().mean())
+    run = order_parameters(
+        model, [{"x": x}], loss_fn=lambda net, batch: net(batch["x"]).square().mean()
+    )
     for name in NAMES:
         np.testing.assert_allclose(run.measured[name], plain.measured[name], **SAME)
-    assert "one tensor of inputs" in run.theory_reason
+        np.testing.assert_allclose(run.theory[name], plain.theory[name])  # of what the model got
+    several = order_parameters(Two(), [((x, x), None)])
+    assert "one tensor of inputs" in several.theory_reason
 
 
 def test_chosen_layers_alone():

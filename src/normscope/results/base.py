@@ -1,0 +1,37 @@
+"""What results share beyond a record: a chart, and tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from normscope.record import Record
+from normscope.render import chart_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class Drawable(Record):
+    """A record with a chart."""
+
+    def chart(self, **options: Any) -> Any:
+        """What the class says of its chart, as an Altair chart; ``options`` of the drawing."""
+        return chart_of(self, **options)
+
+
+def framed(data: Any, **options: Any) -> pd.DataFrame:
+    """A table; pandas is imported only when one is asked for."""
+    import pandas as pd
+
+    return pd.DataFrame(data, **options)
+
+
+def listed(items: Iterable[object], *names: str) -> pd.DataFrame:
+    """A table with one row per item and one column per attribute."""
+    return framed([[getattr(item, name) for name in names] for item in items], columns=list(names))
+
+
+def ranked(columns: dict[str, Any], name: str = "rank") -> pd.DataFrame:
+    """A table whose rows are numbered from 1."""
+    return framed(columns, index=range(1, len(next(iter(columns.values()))) + 1)).rename_axis(name)
