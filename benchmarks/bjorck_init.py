@@ -77,6 +77,7 @@ def one_network(norm: str, seed: int) -> None:
         model,
         images,
         "cross_entropy",
+        batch_size=BATCH,
         quantities=("alignment", "classes"),
         class_layer=CLASS_LAYER,
         seed=seed,

@@ -26,7 +26,7 @@ LAYERS = (nn.Conv2d, nn.Linear)
 
 
 def our_moments(work: Workload, setting: float | None) -> np.ndarray:
-    data = (work.inputs, work.targets)
+    data = [(work.inputs, work.targets)]
     found = conditioning(work.model, data, work.loss, kind="true", patches=True)
     pairs = [(layer.inputs, layer.gradients) for layer in found]
     return np.array([s.largest / s.trace for pair in pairs for s in pair])

@@ -32,7 +32,7 @@ def figure():
     for norm in (None, "batch"):
         net = network(f"mlp:{WIDTHS}", norm=norm, bias=False, init="lecun-uniform").double()
         start = time.process_time()
-        found[norm] = conditioning(net, (x, y), "cross_entropy", kind="sampled", exact="full")
+        found[norm] = conditioning(net, [(x, y)], "cross_entropy", kind="sampled", exact="full")
         seconds = time.process_time() - start
         print(f"{norm}: {seconds:.1f} CPU seconds\n{found[norm].summary()}")
         assert found[norm].full.size == 7152
@@ -49,7 +49,7 @@ def test_blocks_are_those_of_the_reference(norm):
     for seed in range(12):
         net = network(f"mlp:{WIDTHS}", norm=norm, bias=False, init="lecun-uniform", seed=seed)
         found = conditioning(
-            net.double(), (x, y), "cross_entropy", kind="sampled", exact="blocks", seed=seed,
+            net.double(), [(x, y)], "cross_entropy", kind="sampled", exact="blocks", seed=seed,
             layers=[f"layer{k}" for k in range(2, 9)],
         )  # fmt: skip
         for layer in found:
@@ -116,7 +116,7 @@ def test_d_labels_of_the_data_tell_the_same(figure):
     measured = {}
     for norm in (None, "batch"):
         net = network(f"mlp:{WIDTHS}", norm=norm, bias=False, init="lecun-uniform").double()
-        measured[norm] = conditioning(net, (x, y), "cross_entropy", exact="blocks")
+        measured[norm] = conditioning(net, [(x, y)], "cross_entropy", exact="blocks")
     hidden = slice(1, 7)
     plain, normed = measured[None], measured["batch"]
     assert (normed.lambda_max("exact") > 1e3 * plain.lambda_max("exact")).all()
@@ -132,7 +132,7 @@ def test_gradient_explosion_at_full_size():
     x, y = data.images[:1024].flatten(1).double(), data.labels[:1024]
     widths = "-".join(map(str, [784, *[256] * 99, 10]))
     net = network(f"mlp:{widths}", norm="batch", bias=False, init="lecun-uniform").double()
-    found = conditioning(net, (x, y), "cross_entropy")
+    found = conditioning(net, [(x, y)], "cross_entropy")
     height = np.log10(found.lambda_max("fisher"))
     slope = np.polyfit(np.arange(1, 101), height, 1)[0]
     print(f"slope {slope:.4f} per layer, lambda_max 10^{height[0]:.1f} to 10^{height[-1]:.1f}")
