@@ -19,12 +19,12 @@ OK, USAGE, INTERRUPTED, PIPE_CLOSED = 0, 2, 130, 141
 COMMANDS: Registry[tuple[str, str]] = Registry("command")
 for _name, _line in {
     "examine": "what is wrong with a network, and what to do about it",
-    "max-lr": "the largest learning rate a network bears, by trainings",
+    "max-lr": "the largest stable learning rate, found by short training runs",
     "what-if": "what named changes would do to a network, before and after",
     "predict": "sharpness and critical learning rate of a network, by theory",
     "phase-diagram": "order and chaos over a grid of variances",
     "regularization": "how strongly batch norm regularizes, by batch size",
-    "report": "the page of a saved examination, with no model at hand",
+    "report": "rebuild the page of a saved examination, without the model",
     "compare": "two saved examinations, number by number and finding by finding",
 }.items():
     COMMANDS.add(_name, (f"normscope.cli.{_name.replace('-', '_')}", _line))

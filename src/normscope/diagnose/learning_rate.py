@@ -53,7 +53,7 @@ def suggest_lr(
        the network at its initialization, where it covers the network. For cross-entropy lambda_max
        is scaled by the largest eigenvalue of mean(diag p - p p^T), an approximation.
     2. Local threshold: the same with the measured lambda_max of the loss on the first batches.
-       Training often passes it unharmed; it need not be a limit.
+       It need not be a limit: training often continues above it.
     3. Bisected limits: copies are trained to find where training diverges, and where it no longer
        learns (`max_stable_lr`).
 
@@ -165,7 +165,7 @@ def _theory(subject: Subject) -> LRBound:
 
 
 def _threshold(subject: Subject) -> LRBound:
-    rule = "2 (1 + momentum) / lambda_max, measured; training often passes it unharmed"
+    rule = "2 (1 + momentum) / lambda_max, measured; training often continues above it"
     how = descent(subject)
     if how.obstacle:
         return LRBound("threshold", NONE, NONE, NONE, rule, f"not applicable: {how.obstacle}")
