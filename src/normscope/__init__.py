@@ -43,9 +43,9 @@ _HOME = {
     "bn_regularization": "normscope.measure",
     # networks
     "build": "normscope.nn",
-    "describe": "normscope.nn",
+    "describe": "normscope.subject.describe",
     "network": "normscope.nn",
-    "apply_transform": "normscope.nn",
+    "apply_transform": "normscope.subject.transforms",
     "BatchNorm": "normscope.nn",
     "PopulationNorm": "normscope.nn",
     # data and training

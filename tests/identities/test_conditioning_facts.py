@@ -17,8 +17,9 @@ from cases import BY_NAME, ROSTER
 from golden.measurements_huang import COST, DEEP_SLOPE, WEIGHTS
 from normscope.data import load_data
 from normscope.measure.probes.conditioning import conditioning
-from normscope.nn import BatchNorm, apply_transform, network
+from normscope.nn import BatchNorm, network
 from normscope.results.conditioning import ConditioningCost
+from normscope.subject.transforms import apply_transform
 
 WIDTHS = (12, 20, 16, 18, 5)
 FACTORS = (2.0, 0.5, 3.0, 0.7)

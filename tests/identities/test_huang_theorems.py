@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional
 
-from normscope.nn import BatchNorm, apply_transform, gaussian, initialize
+from normscope.nn import BatchNorm, gaussian, initialize
+from normscope.subject.transforms import apply_transform
 
 TOLERANCE = 1e-10
 

@@ -8,7 +8,8 @@ import pytest
 
 from normscope.data import load_data
 from normscope.measure import bn_regularization
-from normscope.nn import PopulationRefresher, apply_transform, network, refresh_population
+from normscope.nn import PopulationRefresher, network, refresh_population
+from normscope.subject.transforms import apply_transform
 from normscope.train import adaptive_gamma_decay, evaluate, fit
 
 pytestmark = pytest.mark.real_data

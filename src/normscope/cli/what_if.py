@@ -80,7 +80,7 @@ def run(given: dict[str, Any]) -> int | None:
 
 def _tabled(settings: dict[str, Any]) -> Any:
     from normscope.diagnose.what_if import what_if
-    from normscope.nn.transforms import parse_transform
+    from normscope.subject.transforms import parse_transform
 
     changes = settings["changes"]
     for change in changes or []:

@@ -13,9 +13,9 @@ from normscope.errors import TheoryError
 from normscope.measure import fisher
 from normscope.measure.risk import Risk
 from normscope.measure.spectral import top_eigenvalues
-from normscope.nn import describe
 from normscope.results import Comparison, PredictionSet
 from normscope.subject.batch import float_leaves
+from normscope.subject.describe import describe
 from normscope.subject.likelihoods import CrossEntropy, SquaredLoss
 from normscope.subject.objective import Objective, OutputsFn, as_loss
 from normscope.subject.reading import Kept

@@ -20,7 +20,6 @@ from normscope.errors import InputError, NormscopeError
 from normscope.measure.probes.conditioning import conditioning
 from normscope.measure.probes.layout import norm_layout
 from normscope.measure.progress import progress
-from normscope.nn import Transform, apply_transform
 from normscope.results import Layout
 from normscope.results.what_if import BEFORE, Variant, WhatIf
 from normscope.subject.objective import LossFn, LossLike, OutputsFn
@@ -28,6 +27,7 @@ from normscope.subject.parameters import half_precision
 from normscope.subject.process import measurement
 from normscope.subject.reading import NUM_BATCHES
 from normscope.subject.statistics import in_words
+from normscope.subject.transforms import Transform, apply_transform
 from normscope.train.run import INTERRUPTED
 
 SHARE = 0.8  # of the directions that kappa counts

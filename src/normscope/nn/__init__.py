@@ -1,7 +1,6 @@
-"""Real layers and networks: norms, builders, transforms, the papers' architectures."""
+"""Real layers and networks: norms, builders, the papers' architectures."""
 
 from normscope.nn.build import build
-from normscope.nn.describe import Description, describe
 from normscope.nn.init import INITS, gaussian, initialize
 from normscope.nn.norm import (
     NORMS,
@@ -16,40 +15,25 @@ from normscope.nn.norm import (
     refresh_population,
     unit_weights,
 )
-from normscope.nn.transforms import (
-    TRANSFORMS,
-    Transform,
-    apply_transform,
-    parse_transform,
-    undo_transform,
-)
-from normscope.nn.zoo import ZOO, Design, network, numbered_layers
+from normscope.nn.zoo import ZOO, Design, network
 
 __all__ = [
     "INITS",
     "NORMS",
-    "TRANSFORMS",
     "ZOO",
     "BatchNorm",
-    "Description",
     "Design",
     "GroupNorm",
     "LayerNorm",
     "PopulationNorm",
     "PopulationRefresher",
     "RMSNorm",
-    "Transform",
-    "apply_transform",
     "build",
-    "describe",
     "gaussian",
     "initialize",
     "make_norm",
     "network",
     "norm_after",
-    "numbered_layers",
-    "parse_transform",
     "refresh_population",
-    "undo_transform",
     "unit_weights",
 ]

@@ -18,11 +18,11 @@ from normscope.checks import checked_count
 from normscope.errors import InputError
 from normscope.measure.regularization import decay_strengths
 from normscope.measure.regularization.strength import check_curvature, checked_batch_sizes
-from normscope.nn.graph import is_norm
 from normscope.registry import near_match
 from normscope.seeds import checked_seed
 from normscope.subject.data import repeatable
 from normscope.subject.objective import OutputsFn, as_objective
+from normscope.subject.tracing import is_norm
 
 Penalty = Callable[[nn.Module], Tensor]
 Strength = Tensor | NDArray[np.float64] | float

@@ -11,8 +11,8 @@ from normscope.cli import main
 from normscope.cli.what_if import OPTIONS
 from normscope.diagnose.what_if import what_if
 from normscope.nn import network
-from normscope.nn.transforms import TRANSFORMS
 from normscope.results.what_if import WhatIf
+from normscope.subject.transforms import TRANSFORMS
 
 NET = ["mlp:64-8-8-10", "--data", "digits"]
 QUICK = ["--steps", "12", "--tol", "0.5"]

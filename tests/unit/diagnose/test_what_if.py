@@ -14,9 +14,9 @@ from fingerprints import fingerprint
 from normscope.diagnose.what_if import promising_changes, what_if
 from normscope.errors import InputError
 from normscope.measure.probes.layout import norm_layout
-from normscope.nn import Transform, parse_transform
 from normscope.record import Record
 from normscope.results import StabilityBound, Variant, WhatIf
+from normscope.subject.transforms import Transform, parse_transform
 
 QUICK = {"steps": 8, "tol": 1.0}
 

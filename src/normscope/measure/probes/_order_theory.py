@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from torch import nn
 
 from normscope.errors import InputError, TheoryError
-from normscope.nn.describe import Description, describe
 from normscope.spec import NetworkSpec
+from normscope.subject.describe import Description, describe
 from normscope.theory.grams import gram_of
 from normscope.theory.kernel import pairwise_gram
 from normscope.theory.meanfield.networks import stack

@@ -29,8 +29,8 @@ from normscope.measure.probes._operations import (
     norm_axis,
 )
 from normscope.measure.probes.sites import ACTIVATION, CONV, LINEAR, NORM, Site
-from normscope.nn.zoo import on_shortcut
 from normscope.subject.interrupts import held, interruptible
+from normscope.subject.tracing import on_shortcut
 
 _overrides: Any = overrides  # without types
 

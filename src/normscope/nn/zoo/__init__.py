@@ -1,6 +1,6 @@
 """The papers' own networks, by function and by name."""
 
-from normscope.nn.zoo.catalogue import ZOO, network, numbered_layers, on_shortcut
+from normscope.nn.zoo.catalogue import ZOO, network
 from normscope.nn.zoo.maker import EXTRA_NORMS, Design
 from normscope.nn.zoo.plain import cnn6, mlp_network, vgg16
 from normscope.nn.zoo.residual import cifar_preresnet, cifar_resnet, cifar_vgg, resnet18
@@ -15,8 +15,6 @@ __all__ = [
     "cnn6",
     "mlp_network",
     "network",
-    "numbered_layers",
-    "on_shortcut",
     "resnet18",
     "vgg16",
 ]

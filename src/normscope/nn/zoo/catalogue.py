@@ -12,8 +12,6 @@ from torch import nn
 
 from normscope.errors import InputError
 from normscope.nn.build import build
-from normscope.nn.graph import traced
-from normscope.nn.init import AFFINE
 from normscope.nn.zoo.maker import Design
 from normscope.nn.zoo.plain import cnn6, mlp_network, vgg16
 from normscope.nn.zoo.residual import cifar_preresnet, cifar_resnet, cifar_vgg, resnet18
@@ -58,29 +56,6 @@ def network(name: str, *, seed: int = 0, **options: Any) -> nn.Module:
     given = {**written, **options, "seed": seed}
     _check_options(base, make, positional, given)
     return make(*positional, **given)
-
-
-def numbered_layers(model: nn.Module) -> dict[int, tuple[str, nn.Module]]:
-    """Layer number -> name and layer, counted from 1 in forward order.
-
-    Linear and convolutional layers count; projections on shortcuts (in a module named
-    ``shortcut`` or ``downsample``) do not. In a CIFAR ResNet of depth 6n + 2 layer 1 is the stem,
-    block t owns layers 2t and 2t + 1, the linear layer is 6n + 2.
-    """
-    steps = traced(model).of_kind("affine")
-    named = [(step.name, step.module) for step in steps if step.module is not None]
-    if not named:  # not traceable: the order of definition
-        named = [(n, m) for n, m in model.named_modules() if isinstance(m, AFFINE)]
-    seen: dict[str, nn.Module] = {}
-    for path, layer in named:
-        if not on_shortcut(path):
-            seen.setdefault(path, layer)
-    return dict(enumerate(seen.items(), start=1))
-
-
-def on_shortcut(path: str) -> bool:
-    """Whether a layer is a projection on a shortcut, which has no number of its own."""
-    return bool({"shortcut", "downsample"} & set(path.split(".")))
 
 
 def _factory(base: str) -> Callable[..., nn.Module]:

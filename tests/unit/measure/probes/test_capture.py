@@ -14,8 +14,8 @@ from cases import BY_NAME, ROSTER
 from fingerprints import fingerprint, prepared
 from normscope.measure.probes.capture import Capture, Watcher
 from normscope.measure.probes.sites import Site
-from normscope.nn.zoo import numbered_layers, on_shortcut
 from normscope.subject.batch import call_arguments
+from normscope.subject.tracing import numbered_layers, on_shortcut
 
 
 class Notes(Watcher):

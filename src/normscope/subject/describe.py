@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor, nn
 
 from normscope.errors import InputError
-from normscope.nn.graph import Graph, Step, is_norm, traced
 from normscope.nn.init import AFFINE
-from normscope.nn.reading import LayerReading, UnreadableError, read_affine, read_norm
 from normscope.record import Record
 from normscope.spec import LayerSpec, NetworkSpec, NormSpec
+from normscope.subject.layer_reading import LayerReading, UnreadableError, read_affine, read_norm
+from normscope.subject.tracing import Graph, Step, is_norm, traced
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -7,7 +7,8 @@ import torch
 from torch import nn
 
 from normscope.errors import InputError
-from normscope.nn import BatchNorm, GroupNorm, apply_transform, refresh_population
+from normscope.nn import BatchNorm, GroupNorm, refresh_population
+from normscope.subject.transforms import apply_transform
 
 
 def off_centre(seed=0):

@@ -9,7 +9,6 @@ from typing import Any
 from torch import Tensor, nn
 
 from normscope.errors import InputError
-from normscope.nn.graph import is_norm, traced
 from normscope.nn.norm import (
     NORMS,
     BatchNorm,
@@ -21,8 +20,10 @@ from normscope.nn.norm import (
     named_kind,
     norm_after,
 )
-from normscope.nn.transforms.base import TRANSFORMS, Change, Edit, TransformKind, number_or_nan
-from normscope.nn.transforms.finding import (
+from normscope.spec.norms import check_choice
+from normscope.subject.tracing import is_norm, traced
+from normscope.subject.transforms.base import TRANSFORMS, Change, Edit, TransformKind, number_or_nan
+from normscope.subject.transforms.finding import (
     affine_before,
     channels_before,
     last_linear,
@@ -33,8 +34,7 @@ from normscope.nn.transforms.finding import (
     num_channels,
     stored_statistics,
 )
-from normscope.nn.transforms.weights import detached_copy
-from normscope.spec.norms import check_choice
+from normscope.subject.transforms.weights import detached_copy
 
 
 class NoNorm(nn.Identity):

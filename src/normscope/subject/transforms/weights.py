@@ -11,19 +11,19 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 from normscope.errors import InputError
-from normscope.nn.graph import traced
 from normscope.nn.init import AFFINE
 from normscope.nn.norm import ChannelNorm, UnitWeight
 from normscope.nn.norm.channel import inverse_deviation
-from normscope.nn.transforms.base import TRANSFORMS, Change, Edit, TransformKind, number_or_nan
-from normscope.nn.transforms.finding import (
+from normscope.registry import near_match
+from normscope.subject.tracing import traced
+from normscope.subject.transforms.base import TRANSFORMS, Change, Edit, TransformKind, number_or_nan
+from normscope.subject.transforms.finding import (
     affine_before,
     norms_of,
     num_channels,
     selected,
     stored_statistics,
 )
-from normscope.registry import near_match
 
 
 def detached_copy(layer: nn.Module) -> nn.Module:

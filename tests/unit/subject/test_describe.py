@@ -16,8 +16,8 @@ import normscope as ns
 from normscope.errors import InputError
 from normscope.nn.activations import activation_module, register_activation_module
 from normscope.nn.build import build
-from normscope.nn.describe import Description, describe
 from normscope.spec.activations import ACTIVATIONS, activation, register_activation
+from normscope.subject.describe import Description, describe
 
 NAMES = ["relu", "tanh", "linear", "sigmoid", "softplus", "gelu", "silu", "leaky_relu(0.2)",
          "erf(0.5)"]  # fmt: skip

@@ -1,7 +1,7 @@
 """Changes to a user's own model, by name."""
 
-from normscope.nn.transforms import norms, weights  # noqa: F401  the entries of TRANSFORMS
-from normscope.nn.transforms.base import (
+from normscope.subject.transforms import norms, weights  # noqa: F401  the entries of TRANSFORMS
+from normscope.subject.transforms.base import (
     TRANSFORMS,
     Transform,
     TransformKind,
@@ -9,7 +9,7 @@ from normscope.nn.transforms.base import (
     parse_transform,
     undo_transform,
 )
-from normscope.nn.transforms.norms import NoNorm
+from normscope.subject.transforms.norms import NoNorm
 
 __all__ = [
     "TRANSFORMS",

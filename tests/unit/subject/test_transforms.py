@@ -12,20 +12,16 @@ from torch import nn
 from torch.nn import functional
 
 from normscope.errors import InputError
-from normscope.nn import (
+from normscope.nn import BatchNorm, GroupNorm, LayerNorm, PopulationNorm, RMSNorm, network
+from normscope.subject.transforms import (
     TRANSFORMS,
-    BatchNorm,
-    GroupNorm,
-    LayerNorm,
-    PopulationNorm,
-    RMSNorm,
+    NoNorm,
     Transform,
     apply_transform,
-    network,
+    base,
     parse_transform,
     undo_transform,
 )
-from normscope.nn.transforms import NoNorm, base
 
 
 class UserNet(nn.Module):

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from normscope.errors import InputError
-from normscope.nn.graph import Graph, Step, is_norm
 from normscope.nn.init import AFFINE
 from normscope.nn.norm import BatchNorm, GroupNorm, LayerNorm, PopulationNorm, RMSNorm
 from normscope.registry import near_match
+from normscope.subject.tracing import Graph, Step, is_norm
 
 
 def norms_of(model: nn.Module, glob: str | None = None) -> dict[str, nn.Module]:
