@@ -29,6 +29,8 @@ NOT_FORMULAS.update(
         "rates.learning_rates": "a table of formulas",
         "samples.draw_sample": "draws data",
         "samples.simulated_errors": "a simulation",
+        "solved.convex_relu_weights": "solves for a student",
+        "solved.ridge_weights": "solves for students",
     }
 )
 FUNCTIONS = {

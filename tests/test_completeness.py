@@ -16,14 +16,14 @@ DESIGN = Path(__file__).parent.parent / "docs" / "design"
 
 
 def public_functions():
-    """Short name -> function for everything that a theory module defines and exports."""
+    """Short name -> function for everything public that a theory module defines."""
     found = {}
     for info in pkgutil.walk_packages(normscope.theory.__path__, "normscope.theory."):
-        module = importlib.import_module(info.name)
-        for name in getattr(module, "__all__", ()):
-            value = getattr(module, name)
-            if inspect.isfunction(value) and value.__module__ == info.name:
-                found[f"{info.name.rsplit('.', 1)[-1]}.{name}"] = value
+        last = info.name.rsplit(".", 1)[-1]
+        for name, value in vars(importlib.import_module(info.name)).items():
+            public = not last.startswith("_") and not name.startswith("_")
+            if public and inspect.isfunction(value) and value.__module__ == info.name:
+                found[f"{last}.{name}"] = value
     return found
 
 

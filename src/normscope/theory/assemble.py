@@ -18,8 +18,6 @@ from normscope.theory.meanfield.networks import Networks
 from normscope.theory.meanfield.order import GramTerms
 from normscope.theory.outputs import Draft, Sums, with_output_norm
 
-__all__ = ["assembled", "assembled_from_data"]
-
 Array = NDArray[np.float64]
 FEW = 10  # values behind a batch statistic below which 1/T terms are large
 

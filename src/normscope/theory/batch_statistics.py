@@ -12,18 +12,6 @@ from normscope.checks import checked_numbers
 from normscope.errors import InputError
 from normscope.refs import LUO2019, NORMSCOPE, equation
 
-__all__ = [
-    "correlated_mean_variance",
-    "deviation_mean",
-    "deviation_variance",
-    "effective_batch_size",
-    "gaussian_deviation_mean",
-    "gaussian_inverse_deviation_mean",
-    "gaussian_inverse_variance_mean",
-    "mean_deviation_covariance",
-    "mean_variance",
-]
-
 Number = Any  # a float for a float, an array for an array
 PRIOR = "Sec. 2, prior of mu_B and sigma_B"
 SERIES_FROM = 16.0  # the first term left out is below 1e-15 there

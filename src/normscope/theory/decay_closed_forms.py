@@ -21,21 +21,6 @@ from normscope.theory.batch_statistics import (
 )
 from normscope.theory.layer_gap import gamma_decay_strength, loss_gap
 
-__all__ = [
-    "linear_decay",
-    "linear_decay_bracket",
-    "linear_decay_exact",
-    "linear_gap_in_batch",
-    "linear_gap_independent",
-    "linear_scale_decayed",
-    "linear_scale_in_batch",
-    "linear_scale_independent",
-    "population_to_weight_norm",
-    "relu_decay",
-    "softplus_decay",
-    "softplus_gap",
-]
-
 Array = NDArray[np.float64]
 LINEAR = "docs/design/0004, Linear student"
 SCALES = {"half": 1.0, "full": 2.0}

@@ -15,21 +15,6 @@ from numpy.typing import ArrayLike, NDArray
 from normscope.errors import InputError
 from normscope.refs import KARAKIDA2019, NORMSCOPE, WEI2019, equation
 
-__all__ = [
-    "batch_norm_lower_bound",
-    "best_lr_range",
-    "critical_lr",
-    "hessian_from_fisher",
-    "kappas",
-    "last_batch_norm_bounds",
-    "mean_direction",
-    "mean_subtraction_bounds",
-    "mean_subtraction_linearised",
-    "mean_subtraction_trace",
-    "second_moment_bound",
-    "split_lambda_max",
-]
-
 Array = NDArray[np.float64]
 
 

@@ -34,8 +34,6 @@ from normscope.theory.meanfield.order import (
 from normscope.theory.meanfield.residual import residual_gram
 from normscope.theory.meanfield.vanilla import layer_norm_forward, plain_forward
 
-__all__ = ["Gram", "gram_of"]
-
 Array = NDArray[np.float64]
 TINY_GAMMA = 1e-6  # stands for gamma = 0: ratios of vanishing variances stay defined
 

@@ -15,16 +15,6 @@ from normscope.theory.quadrature import (
     hermite_coefficients,
 )
 
-__all__ = [
-    "arccosine_kernel",
-    "derivative_product_mean",
-    "derivative_product_slope",
-    "hermite_moment",
-    "product_mean",
-    "second_moment",
-    "second_moment_of_derivative",
-]
-
 Array = NDArray[np.float64]
 EDGE = 1e-14  # 1 - c^2 below which two samples count as one
 

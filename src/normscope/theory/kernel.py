@@ -15,8 +15,6 @@ from normscope.spec import Activation, LayerSpec, NetworkSpec, activation
 from normscope.theory.integrals import derivative_product_mean, product_mean
 from normscope.theory.quadrature import gaussian_pair_mean
 
-__all__ = ["PairwiseGram", "input_gram", "mean_inverse_variance", "pairwise_gram"]
-
 Array = NDArray[np.float64]
 LARGEST = 1e100  # of an input
 TILT_STEP = 0.75  # trapezoid rule in log x: relative error 1e-7

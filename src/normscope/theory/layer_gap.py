@@ -10,15 +10,6 @@ from normscope.errors import InputError
 from normscope.refs import LUO2019, NORMSCOPE, equation
 from normscope.theory.batch_statistics import checked_batch_size, checked_law
 
-__all__ = [
-    "decay_from_deviation",
-    "decay_from_mean",
-    "first_order_gap",
-    "gamma_decay_strength",
-    "loss_gap",
-    "second_order_gap",
-]
-
 Array = NDArray[np.float64]
 COMPLETE = "docs/design/0004, The complete gap of a layer"
 

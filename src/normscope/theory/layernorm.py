@@ -10,14 +10,6 @@ from numpy.typing import NDArray
 from normscope.refs import KARAKIDA2019, NORMSCOPE, equation
 from normscope.seeds import numpy_generator
 
-__all__ = [
-    "OutputNormEstimate",
-    "output_norm_bounds",
-    "output_norm_estimate",
-    "output_norm_leading",
-    "output_norm_statistics",
-]
-
 Array = NDArray[np.float64]
 LIMIT_SAMPLES = 4096  # samples that stand for T to infinity
 DRAWS = 128  # independent draws of the outputs

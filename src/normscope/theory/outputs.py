@@ -19,8 +19,6 @@ from normscope.theory.fisher import (
 )
 from normscope.theory.layernorm import output_norm_bounds, output_norm_estimate
 
-__all__ = ["Draft", "Sums", "with_output_norm"]
-
 CENTRED = 1e-9  # off-diagonal over diagonal below which the mean direction is lost
 
 

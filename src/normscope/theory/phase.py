@@ -17,8 +17,6 @@ from normscope.theory.meanfield.fixed_points import (
     length_slope,
 )
 
-__all__ = ["phase_diagram"]
-
 
 @equation(SCHOENHOLZ2017, "Eq. (8)-(10)")
 @equation(POOLE2016, "Eq. (3)-(6)")

@@ -19,8 +19,6 @@ from normscope.theory.grams import gram_of
 from normscope.theory.kernel import input_gram
 from normscope.theory.meanfield.networks import shape_of, stack
 
-__all__ = ["PARAMETER_SETS", "THEORIES", "predict"]
-
 THEORIES = ("corrected", "frozen", "wei2019")
 PARAMETER_SETS = ("weights", "all")
 

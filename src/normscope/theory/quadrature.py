@@ -22,8 +22,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from normscope.errors import ConvergenceError
 
-__all__ = ["gaussian_mean", "gaussian_pair_mean", "hermite_coefficients"]
-
 Array = NDArray[np.float64]
 Function = Callable[[Any], Any]
 

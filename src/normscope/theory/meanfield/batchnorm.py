@@ -20,17 +20,6 @@ from normscope.theory.meanfield.networks import Networks
 from normscope.theory.meanfield.order import Forward, GramTerms, Pair, forward_pass, pooled
 from normscope.theory.quadrature import gaussian_pair_mean
 
-__all__ = [
-    "TrainGram",
-    "batch_norm_hats",
-    "frozen_forward",
-    "gradient_growth",
-    "printed_forward",
-    "scaled_pair",
-    "terms_as_printed",
-    "train_gram",
-]
-
 Array = NDArray[np.float64]
 
 

@@ -15,14 +15,6 @@ from normscope.theory.integrals import second_moment, second_moment_of_derivativ
 from normscope.theory.meanfield.pairs import PairMap
 from normscope.theory.quadrature import gaussian_mean
 
-__all__ = [
-    "correlation_fixed_point",
-    "critical_weight_variance",
-    "depth_scale",
-    "length_fixed_point",
-    "length_slope",
-]
-
 Array = NDArray[np.float64]
 STEPS = 100
 LARGEST = 1e3  # a length above this is taken to diverge

@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 from normscope.errors import TheoryError
 from normscope.spec import Activation, LayerSpec, NetworkSpec, activation
 
-__all__ = ["Networks", "shape_of", "stack"]
-
 Array = NDArray[np.float64]
 
 

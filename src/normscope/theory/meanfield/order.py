@@ -12,17 +12,6 @@ from normscope.refs import KARAKIDA2019, NORMSCOPE, WEI2019, equation
 from normscope.theory.integrals import derivative_product_slope
 from normscope.theory.meanfield.networks import Networks
 
-__all__ = [
-    "Forward",
-    "GramTerms",
-    "OrderParameters",
-    "backward",
-    "bias_terms",
-    "overlap_slope",
-    "pooled",
-    "weight_terms",
-]
-
 Array = NDArray[np.float64]
 Rows = list[Array]
 Pair = tuple[Array, Array]  # of one sample, of two

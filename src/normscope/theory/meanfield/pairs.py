@@ -14,8 +14,6 @@ from normscope.theory.integrals import (
 )
 from normscope.theory.quadrature import SERIES, hermite_coefficients
 
-__all__ = ["PairMap"]
-
 Array = NDArray[np.float64]
 
 

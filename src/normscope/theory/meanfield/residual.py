@@ -15,8 +15,6 @@ from normscope.theory.integrals import (
 from normscope.theory.meanfield.networks import Networks
 from normscope.theory.meanfield.order import GramTerms, OrderParameters, stacked_forward
 
-__all__ = ["residual_gram"]
-
 Array = NDArray[np.float64]
 
 

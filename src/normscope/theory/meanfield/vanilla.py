@@ -15,8 +15,6 @@ from normscope.theory.integrals import (
 from normscope.theory.meanfield.networks import Networks
 from normscope.theory.meanfield.order import Forward, Pair, forward_pass
 
-__all__ = ["layer_norm_forward", "plain_forward"]
-
 Array = NDArray[np.float64]
 
 

@@ -28,8 +28,6 @@ from normscope.theory.randmat._lanczos import largest_singular_value
 from normscope.theory.randmat.products import gaussian_factors
 from normscope.theory.randmat.singular import singular_edge
 
-__all__ = ["conditioning_by_depth", "product_conditioning"]
-
 EPS = float(np.finfo(float).eps)
 
 

@@ -27,17 +27,6 @@ from normscope.theory.randmat._inputs import (
     log_scale,
 )
 
-__all__ = [
-    "squared_cdf",
-    "squared_density",
-    "squared_edge",
-    "squared_mean",
-    "squared_moment",
-    "squared_of_angle",
-    "squared_quantile",
-    "squared_samples",
-]
-
 
 @equation(BJORCK2018, "Eq. (9)")
 def squared_of_angle(angle: ArrayLike, num_factors: int, *, variances: Variances = 1.0) -> Array:

@@ -13,8 +13,6 @@ from normscope.refs import BJORCK2018, equation
 from normscope.results.randmat import LinearReduction
 from normscope.theory.randmat._inputs import Array
 
-__all__ = ["linear_gradient", "linear_loss", "linear_reduction"]
-
 
 @equation(BJORCK2018, "Eq. (6)")
 def linear_loss(weights: Sequence[ArrayLike], inputs: ArrayLike, *, targets: ArrayLike) -> float:

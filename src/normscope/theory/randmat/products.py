@@ -26,8 +26,6 @@ from normscope.theory.randmat.singular import (
     singular_quantile,
 )
 
-__all__ = ["gaussian_factors", "ks_distance", "product_spectrum"]
-
 POINTS = 400  # of the curve in a ProductSpectrum
 
 

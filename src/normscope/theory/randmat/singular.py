@@ -23,14 +23,6 @@ from normscope.theory.randmat.law import (
     squared_samples,
 )
 
-__all__ = [
-    "singular_cdf",
-    "singular_density",
-    "singular_edge",
-    "singular_moment",
-    "singular_quantile",
-    "singular_samples",
-]
 SECTION = "docs/design/0005, Squared singular values"
 
 

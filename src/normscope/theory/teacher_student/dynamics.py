@@ -23,16 +23,6 @@ from normscope.theory.teacher_student._checks import (
 )
 from normscope.theory.teacher_student.students import STUDENTS, Student
 
-__all__ = [
-    "Start",
-    "bn_drift",
-    "bn_path",
-    "checked_times",
-    "sgd_drift",
-    "sgd_path",
-    "wn_path",
-]
-
 Array = NDArray[np.float64]
 Drift = Callable[[float, Array], Array]
 ACCURACY: dict[str, Any] = {"method": "DOP853", "rtol": 1e-10, "atol": 1e-12}

@@ -23,14 +23,6 @@ from normscope.theory.teacher_student._checks import (
 )
 from normscope.theory.teacher_student.students import STUDENTS
 
-__all__ = [
-    "least_squares_error",
-    "resolvent",
-    "ridge_error",
-    "student_error",
-    "weight_norm_error",
-]
-
 Array = NDArray[np.float64]
 SINGULAR = (
     "alpha = 1: as many samples as inputs, so the smallest eigenvalue of X'X touches 0 and the "

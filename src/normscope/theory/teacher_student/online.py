@@ -22,8 +22,6 @@ from normscope.theory.teacher_student._checks import decays, learning_rates_of
 from normscope.theory.teacher_student.dynamics import Start, checked_times
 from normscope.theory.teacher_student.students import STUDENTS, Student
 
-__all__ = ["simulate_bn", "simulate_sgd", "simulated_overlap_rate", "with_simulation"]
-
 Array = NDArray[np.float64]
 BLOCK = 32  # steps whose inputs are drawn together
 FIT_POINTS = 81  # times at which the slope of ln(1 - R) is fitted

@@ -19,8 +19,6 @@ from normscope.theory.teacher_student.samples import Data, simulated_errors
 from normscope.theory.teacher_student.solved import ConvexRelu, LinearSolutions
 from normscope.theory.teacher_student.trained import BatchNormSgd, ReluDescent
 
-__all__ = ["linear_panel", "relu_panel"]
-
 LOADS = tuple(np.linspace(0.25, 3.0, 12))
 FINE = 400  # points of a theory's line
 

@@ -18,20 +18,6 @@ from normscope.theory.teacher_student._checks import (
 from normscope.theory.teacher_student.dynamics import bn_drift
 from normscope.theory.teacher_student.students import STUDENTS
 
-__all__ = [
-    "complete_overlap_rate",
-    "effective_lr",
-    "fixed_gamma",
-    "gain_rate",
-    "late_length",
-    "learning_rates",
-    "max_effective_lr",
-    "max_lr",
-    "overlap_deficit",
-    "overlap_rate",
-    "steady_state",
-]
-
 Array = NDArray[np.float64]
 
 

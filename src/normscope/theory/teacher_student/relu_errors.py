@@ -20,8 +20,6 @@ from normscope.refs import LUO2019, NORMSCOPE, equation
 from normscope.results.generalization import ErrorCurve
 from normscope.theory.teacher_student._checks import loads, noise
 
-__all__ = ["published_relu_error", "relu_error", "relu_threshold"]
-
 Array = NDArray[np.float64]
 POLE = (
     "alpha = 2: in the published theory half of the samples, one per input, are fitted exactly, "

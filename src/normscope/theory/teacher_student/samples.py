@@ -17,8 +17,6 @@ from normscope.seeds import checked_seed, numpy_generator
 from normscope.theory.teacher_student._checks import loads, noise
 from normscope.theory.teacher_student.students import STUDENTS, Student
 
-__all__ = ["Arm", "Data", "Outcome", "Sample", "draw_sample", "simulated_errors"]
-
 Array = NDArray[np.float64]
 GROUP_BYTES = 5e8  # inputs that are held, and trained on, together
 

@@ -12,8 +12,6 @@ from normscope.theory.teacher_student._checks import above_zero, decays
 from normscope.theory.teacher_student.samples import Arm, Outcome, Sample
 from normscope.theory.teacher_student.students import STUDENTS, Student
 
-__all__ = ["ConvexRelu", "LinearSolutions"]
-
 Array = NDArray[np.float64]
 RIDGES = tuple(10.0**-k for k in range(11))  # warm starts on the way to no ridge
 ROUNDS = 100

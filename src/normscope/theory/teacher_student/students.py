@@ -19,16 +19,6 @@ from normscope.registry import Registry
 from normscope.theory.integrals import arccosine_kernel
 from normscope.theory.teacher_student._checks import correlations
 
-__all__ = [
-    "STUDENTS",
-    "Student",
-    "cross_moment",
-    "gradient_along_student",
-    "gradient_along_teacher",
-    "gradient_power",
-    "target_moment",
-]
-
 Array = NDArray[np.float64]
 
 

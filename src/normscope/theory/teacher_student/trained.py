@@ -13,8 +13,6 @@ from normscope.theory.teacher_student._checks import decays, learning_rates_of
 from normscope.theory.teacher_student.samples import Arm, Outcome, Sample
 from normscope.theory.teacher_student.students import STUDENTS, Student
 
-__all__ = ["INITS", "BatchNormSgd", "ReluDescent"]
-
 Array = NDArray[np.float64]
 INITS = ("span", "random")
 SMALL = 1e-2  # length of the first weights of gradient descent, in units of the teacher's
