@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from normscope.checks import Array
 from normscope.errors import InputError
 from normscope.registry import near_match
 
@@ -54,9 +55,7 @@ def standardized(images: NDArray[np.uint8], maximum: int, mean: Tensor, std: Ten
     return result.div_(maximum).sub_(mean).div_(std)
 
 
-def _moments(
-    images: NDArray[np.uint8], axes: tuple[int, ...]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _moments(images: NDArray[np.uint8], axes: tuple[int, ...]) -> tuple[Array, Array]:
     first = np.zeros(images.shape[1:], np.int64)
     second = np.zeros(images.shape[1:], np.int64)
     for start in range(0, len(images), 4096):  # chunks, so that the squares stay small in memory
@@ -87,5 +86,5 @@ def _given(kind: tuple[Sequence[float], Sequence[float]], channels: int) -> tupl
     return mean.reshape(-1, 1, 1), std.reshape(-1, 1, 1)
 
 
-def _float(values: NDArray[np.float64]) -> Tensor:
+def _float(values: Array) -> Tensor:
     return torch.from_numpy(np.asarray(values, np.float32))

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import altair as alt
 import numpy as np
-from numpy.typing import NDArray
 
+from normscope.checks import Array
 from normscope.errors import InputError
 from normscope.registry import near_match
 from normscope.report.style import (
@@ -225,9 +225,7 @@ def _classes(found: Gradients, title: str | None) -> Any:
     return drawn.properties(width=WIDTH, height=HEIGHT, title=heading)
 
 
-def _heat(
-    values: NDArray[np.float64], x: str, y: str, label: str, *, diverging: bool = False
-) -> Any:
+def _heat(values: Array, x: str, y: str, label: str, *, diverging: bool = False) -> Any:
     rows = [
         {"x": j - 0.5, "x2": j + 0.5, "y": i - 0.5, "y2": i + 0.5, "value": float(v)}
         for (i, j), v in np.ndenumerate(values)

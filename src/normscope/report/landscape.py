@@ -9,6 +9,7 @@ import altair as alt
 import numpy as np
 from numpy.typing import NDArray
 
+from normscope.checks import Array
 from normscope.errors import InputError
 from normscope.report.phases import cell_borders
 from normscope.report.stability import loss_axis
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
 WIDTH, HEIGHT = 300, 280
 WIDE = 30.0  # ratio of distances above which their axis is logarithmic
-Array = NDArray[np.float64]
 
 
 def landscape_chart(landscape: Landscape, *, title: str | None = None) -> Any:

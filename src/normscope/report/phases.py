@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import altair as alt
 import numpy as np
-from numpy.typing import NDArray
 
+from normscope.checks import Array
 from normscope.report.contour import crossings, zero_contour
 from normscope.report.style import inline, positive, tips
 from normscope.spec.norms import check_choice
@@ -15,7 +15,6 @@ from normscope.spec.norms import check_choice
 if TYPE_CHECKING:
     from normscope.results import PhaseDiagram
 
-Array = NDArray[np.float64]
 TITLES = {
     "chi1": "log10 χ_1",
     "correlation_depth": "log10 ξ_c (layers)",

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import altair as alt
 import numpy as np
-from numpy.typing import NDArray
 
+from normscope.checks import Array
 from normscope.errors import InputError
 from normscope.report.style import NEUTRAL, PALETTE, inline, log_axis, tips, whole_axis
 
@@ -20,7 +20,6 @@ BAND = 2.0  # standard errors on either side
 BINS = 60
 HEADROOM = 1.15  # of the highest bar
 DECADES = 300.0  # of a number that a picture can place
-Array = NDArray[np.float64]
 Rows = list[dict[str, Any]]
 
 

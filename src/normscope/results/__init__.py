@@ -22,12 +22,7 @@ from normscope.results.examination_difference import (
 from normscope.results.examination_files import read_examination
 from normscope.results.finding import SEVERITIES, Evidence, Finding
 from normscope.results.generalization import ErrorCurve, GeneralizationPanel, SimulatedErrors
-from normscope.results.gradients import (
-    ClassGradients,
-    Gradients,
-    LayerGradients,
-    OutputGradients,
-)
+from normscope.results.gradients import ClassGradients, Gradients, LayerGradients, OutputGradients
 from normscope.results.gram import GramSpectrum
 from normscope.results.histograms import Histograms
 from normscope.results.key_numbers import KeyNumber, key_numbers
@@ -44,12 +39,7 @@ from normscope.results.prediction import Prediction, PredictionSet
 from normscope.results.randmat import DepthConditioning, LinearReduction, ProductSpectrum
 from normscope.results.regularization import BatchNormRegularization, LayerRegularization
 from normscope.results.spectrum import Spectrum
-from normscope.results.stability import (
-    LRRange,
-    StabilityBound,
-    StabilityLimit,
-    StabilityTrial,
-)
+from normscope.results.stability import LRRange, StabilityBound, StabilityLimit, StabilityTrial
 from normscope.results.teacher_student import (
     LearningComparison,
     LearningPath,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from normscope.checks import Array
 from normscope.record import Record
 from normscope.results.base import Drawable
 from normscope.results.histograms import Histograms
@@ -29,10 +30,10 @@ class ChannelStatistics(Record):
     number: int  # of the weighted layer, from 1
     kind: str  # "linear", "conv", "norm": what came out; "activation": what went in
     operation: str
-    mean: NDArray[np.float64]  # (channels,)
-    variance: NDArray[np.float64]  # (channels,)
-    minimum: NDArray[np.float64]  # (channels,)
-    maximum: NDArray[np.float64]  # (channels,)
+    mean: Array  # (channels,)
+    variance: Array  # (channels,)
+    minimum: Array  # (channels,)
+    maximum: Array  # (channels,)
     rectified: bool = False  # goes into a ReLU or one of its kin
     histograms: Histograms | None = None
 
@@ -183,7 +184,7 @@ def fitted_growth(signals: tuple[ChannelStatistics, ...]) -> tuple[Growth, ...]:
     return tuple(_line(w, np.array(p)) for w, p in groups.items() if len(p) >= MIN_LAYERS)
 
 
-def _line(which: str, points: NDArray[np.float64]) -> Growth:
+def _line(which: str, points: Array) -> Growth:
     x, y = points[:, 0], points[:, 1]
     spread = float(((x - x.mean()) ** 2).sum())
     slope = float(((x - x.mean()) * (y - y.mean())).sum() / spread)

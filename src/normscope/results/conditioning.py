@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from normscope.checks import Array
 from normscope.errors import InputError
 from normscope.record import Record
 from normscope.registry import near_match
@@ -67,8 +67,8 @@ class LayerConditioning(Record):
     inputs: MomentSpectrum
     gradients: MomentSpectrum
     rows: int
-    input_moment: NDArray[np.float64] | None = None
-    gradient_moment: NDArray[np.float64] | None = None
+    input_moment: Array | None = None
+    gradient_moment: Array | None = None
 
     @property
     def fisher(self) -> KroneckerSpectrum:
@@ -142,11 +142,11 @@ class Conditioning(Drawable):
         found = [self._block_of(layer, self.blocks, "exact='blocks'") for layer in self.layers]
         return [b.spectrum if isinstance(b.spectrum, MomentSpectrum) else None for b in found]
 
-    def lambda_max(self, of: str = "fisher") -> NDArray[np.float64]:
+    def lambda_max(self, of: str = "fisher") -> Array:
         """The largest eigenvalue of each layer; NaN where there is none."""
         return np.array([math.nan if s is None else s.largest for s in self.spectra(of)])
 
-    def kappa(self, p: float = 1.0, of: str = "fisher") -> NDArray[np.float64]:
+    def kappa(self, p: float = 1.0, of: str = "fisher") -> Array:
         """kappa_p of each layer, infinite for a singular matrix; NaN where there is none."""
         return np.array([math.nan if s is None else s.kappa(p) for s in self.spectra(of)])
 

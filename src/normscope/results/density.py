@@ -6,16 +6,15 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from normscope.checks import Array
 from normscope.errors import InputError
 from normscope.results.base import Drawable, framed
 from normscope.results.estimate import Estimate
 
 if TYPE_CHECKING:
     import pandas as pd
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -32,14 +31,14 @@ class SpectralDensity(Drawable):
     The chart: the density with its error band.
     """
 
-    nodes: Floats  # (run, node)
-    weights: Floats  # (run, node), each run sums to 1 - zero_mass
+    nodes: Array  # (run, node)
+    weights: Array  # (run, node), each run sums to 1 - zero_mass
     zero_mass: float
-    grid: Floats  # (points,)
-    density: Floats  # (points,) without the atom
-    density_error: Floats  # (points,) standard error
-    cumulative: Floats  # (points,) share of eigenvalues <= t, atom included
-    cumulative_error: Floats  # (points,) standard error
+    grid: Array  # (points,)
+    density: Array  # (points,) without the atom
+    density_error: Array  # (points,) standard error
+    cumulative: Array  # (points,) share of eigenvalues <= t, atom included
+    cumulative_error: Array  # (points,) standard error
     width: float
     exact: bool  # nodes are the eigenvalues themselves
     matvecs: int
@@ -108,25 +107,25 @@ class SpectralDensity(Drawable):
         )
 
 
-def _standard_error(per_run: Floats) -> Floats:
+def _standard_error(per_run: Array) -> Array:
     """Standard error of the mean over axis 0; zero for the one run of an exact density."""
     runs = len(per_run)
     if runs == 1:
         return np.zeros(per_run.shape[1:])
-    error: Floats = per_run.std(axis=0, ddof=1) / np.sqrt(runs)
+    error: Array = per_run.std(axis=0, ddof=1) / np.sqrt(runs)
     return error
 
 
-def _gaussian_sums(nodes: Floats, weights: Floats, grid: Floats, width: float) -> Floats:
+def _gaussian_sums(nodes: Array, weights: Array, grid: Array, width: float) -> Array:
     distance = (grid[None] - nodes.reshape(-1, 1)) / width  # (run * node, points)
     bumps = np.exp(-(distance**2) / 2) / (width * np.sqrt(2 * np.pi))
-    sums: Floats = np.einsum("rn,rnp->rp", weights, bumps.reshape(*nodes.shape, -1))
+    sums: Array = np.einsum("rn,rnp->rp", weights, bumps.reshape(*nodes.shape, -1))
     return sums
 
 
-def _normal_sums(nodes: Floats, weights: Floats, grid: Floats, width: float) -> Floats:
+def _normal_sums(nodes: Array, weights: Array, grid: Array, width: float) -> Array:
     from scipy.special import ndtr
 
     steps = ndtr((grid[None] - nodes.reshape(-1, 1)) / width)
-    sums: Floats = np.einsum("rn,rnp->rp", weights, steps.reshape(*nodes.shape, -1))
+    sums: Array = np.einsum("rn,rnp->rp", weights, steps.reshape(*nodes.shape, -1))
     return sums

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from normscope.checks import Array
 from normscope.errors import InputError
 from normscope.record import Record
 
-Values = NDArray[np.float64]
 EPS = float(np.finfo(np.float64).eps)
 SLACK = 1e-9  # keeps the rounding of p * d from shifting the index: 0.28 * 25 is above 7
 MANY = 1_000_000  # pairwise products that are not formed, but counted
@@ -64,11 +64,11 @@ class MomentSpectrum(Record):
         floor: values at or below this are zero to rounding.
     """
 
-    values: Values  # (d,)
+    values: Array  # (d,)
     floor: float
 
     @classmethod
-    def of(cls, values: Values, *, rtol: float | None = None) -> MomentSpectrum:
+    def of(cls, values: Array, *, rtol: float | None = None) -> MomentSpectrum:
         """The spectrum with these eigenvalues, largest first."""
         if len(values) == 0 or not np.isfinite(values).all():
             raise InputError(f"A spectrum needs finite eigenvalues, at least one. Got {values!r}.")
@@ -92,7 +92,7 @@ class MomentSpectrum(Record):
         return int((self.values > self.floor).sum())
 
     @property
-    def resolved(self) -> Values:
+    def resolved(self) -> Array:
         """The values, with those that are rounding set to exactly 0."""
         return np.where(self.values > self.floor, self.values, 0.0)
 
@@ -146,7 +146,7 @@ class KroneckerSpectrum(Record):
         return self.left.rank * self.right.rank
 
     @property
-    def values(self) -> Values:
+    def values(self) -> Array:
         """All pairwise products, largest first; those of a zero factor are 0."""
         products = np.multiply.outer(self.left.resolved, self.right.resolved).ravel()
         return np.sort(products)[::-1]
@@ -175,7 +175,7 @@ class KroneckerSpectrum(Record):
         )
 
 
-def _kth_product(a: Values, b: Values, k: int) -> float:
+def _kth_product(a: Array, b: Array, k: int) -> float:
     """Bisection over the bit patterns of positive floats: the largest t with k products >= t."""
     ascending = b[::-1]
 
@@ -209,7 +209,7 @@ class SignedSpectrum(Record):
         values: largest first, with their signs.
     """
 
-    values: Values  # (d,)
+    values: Array  # (d,)
 
     @property
     def largest(self) -> float:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from normscope.checks import Array
 from normscope.record import Record
 from normscope.results.base import Drawable
 from normscope.results.histograms import Histograms
@@ -62,11 +62,11 @@ class LayerGradients(Record):
     channel_ratio: float = NAN  # largest / smallest mean |gradient| of an in-channel
     mean_of: str = ""  # the signal whose means these are
     channel_gradient_at: str = ""  # where the channel gradients were taken
-    in_mean: NDArray[np.float64] | None = None  # (in,)
-    in_gradient: NDArray[np.float64] | None = None  # (in,) mean |gradient| of its weights
-    channel_gradient: NDArray[np.float64] | None = None  # (out,) sum of dL/dOUT: of a bias
-    matrix: NDArray[np.float64] | None = None  # (out, in) A; None where it is too large to keep
-    terms: NDArray[np.float64] | None = None  # (2, n) T1 and T4 of some weights, first batch
+    in_mean: Array | None = None  # (in,)
+    in_gradient: Array | None = None  # (in,) mean |gradient| of its weights
+    channel_gradient: Array | None = None  # (out,) sum of dL/dOUT: of a bias
+    matrix: Array | None = None  # (out, in) A; None where it is too large to keep
+    terms: Array | None = None  # (2, n) T1 and T4 of some weights, first batch
     histogram: Histograms | None = None  # of the entries
     summand: tuple[int, ...] = ()  # the weight with the largest gradient in the first batch
     summands: Histograms | None = None  # of its terms d
@@ -96,13 +96,13 @@ class LayerGradients(Record):
 class OutputGradients(Record):
     """G(b, j) = dL_b / dz_bj = softmax(z_b)_j - [j = y_b], of each sample's own loss."""
 
-    probability: NDArray[np.float64]  # (classes,) mean softmax
-    predicted: NDArray[np.float64]  # (classes,) share of the samples that predict the class
-    mean: NDArray[np.float64]  # (classes,) of G over samples of other classes
-    std: NDArray[np.float64]  # (classes,) of G over samples of other classes
+    probability: Array  # (classes,) mean softmax
+    predicted: Array  # (classes,) share of the samples that predict the class
+    mean: Array  # (classes,) of G over samples of other classes
+    std: Array  # (classes,) of G over samples of other classes
     alignment: float  # sum_j |mean_b G| / sum_j mean_b |G|: 1 if all samples pull one way
     num_samples: int
-    examples: NDArray[np.float64]  # (n, classes) G of the first samples
+    examples: Array  # (n, classes) G of the first samples
 
     @property
     def favoured(self) -> int:
@@ -120,8 +120,8 @@ class ClassGradients(Record):
 
     name: str
     number: int
-    mean_abs: NDArray[np.float64]  # (classes,) mean |gradient| through that output alone
-    max_abs: NDArray[np.float64]  # (classes,)
+    mean_abs: Array  # (classes,) mean |gradient| through that output alone
+    max_abs: Array  # (classes,)
     sum_error: float  # |sum over classes - whole gradient| / |whole gradient|, largest of a batch
 
     @property

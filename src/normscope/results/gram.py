@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from normscope.checks import Array
 from normscope.results.base import Drawable, ranked
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class GramSpectrum(Drawable):
         convention: what was measured and how.
     """
 
-    values: NDArray[np.float64]  # (rank,)
+    values: Array  # (rank,)
     size: int
     floor: float
     trace: float

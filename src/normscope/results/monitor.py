@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from normscope.checks import Array
 from normscope.errors import InputError
 from normscope.record import Record
 from normscope.registry import near_match
@@ -50,7 +51,7 @@ class Series(Record):
     layer: str
     quantity: str
     steps: NDArray[np.int64]  # (n,)
-    values: NDArray[np.float64]  # (n,)
+    values: Array  # (n,)
 
     def __repr__(self) -> str:
         where = f" of {self.layer}" if self.layer else ""
@@ -194,6 +195,6 @@ class MonitorLog(Drawable):
 
 def _columns(
     points: list[tuple[int, float]],
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+) -> tuple[NDArray[np.int64], Array]:
     steps, values = zip(*points, strict=True)
     return np.array(steps, np.int64), np.array(values, np.float64)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from normscope.checks import Array
 from normscope.results.base import Drawable, framed
 from normscope.results.layers import Coverage
 from normscope.spec.norms import check_choice
@@ -15,7 +16,6 @@ from normscope.spec.norms import check_choice
 if TYPE_CHECKING:
     import pandas as pd
 
-Array = NDArray[np.float64]
 CLEAR = 3.0  # standard errors from zero, below which a ratio says nothing
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
-from numpy.typing import NDArray
 
+from normscope.checks import Array
 from normscope.errors import InputError, TheoryError
 from normscope.results.base import Drawable, framed
 from normscope.spec import NetworkSpec
@@ -16,7 +16,6 @@ from normscope.spec import NetworkSpec
 if TYPE_CHECKING:
     import pandas as pd
 
-Array = NDArray[np.float64]
 SHOWN = (  # columns of a summary
     *("norm", "gamma", "last_norm", "theory", "samples"),
     *("lambda_max", "lower", "upper", "trace", "critical_lr"),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from normscope.checks import Array
 from normscope.errors import InputError
 from normscope.record import Record
 from normscope.registry import near_match
@@ -16,7 +17,6 @@ from normscope.results.base import Drawable, framed
 if TYPE_CHECKING:
     import pandas as pd
 
-Floats = NDArray[np.float64]
 FAR = 0.25  # share by which the paper's form may miss the complete one before it is said
 ADDING = 0.1  # share by which the sum of the layers may miss the whole before it is said
 KINKED = 0.1  # share of curvature outside the Hessian before it is said
@@ -38,45 +38,45 @@ class LayerRegularization(Record):
     kind: str  # class of the layer
     positions: int  # values per sample and channel
     batch_sizes: NDArray[np.int64]  # (M,)
-    gamma: Floats  # (channels,)
-    excess_kurtosis: Floats  # (channels,) of the layer's input
-    skewness: Floats  # (channels,)
-    mean_variance: Floats  # (M, channels) Var(mu_B) / sigma_P^2, over drawn batches
-    deviation_variance: Floats  # (M, channels) Var(sigma_B) / sigma_P^2
-    zeta_mean: Floats  # (M, channels) gamma decay from the batch mean
-    zeta_deviation: Floats  # (M, channels) from the batch deviation
-    first_order: Floats  # (M,) R_f
-    second_order: Floats  # (M,) R_q, from the Hessian
-    second_order_error: Floats  # (M,) standard error of the probes; 0 if exact
-    wide_second_order: Floats  # (M,) R_q, from symmetric differences as wide as the noise
-    wide_second_order_error: Floats  # (M,) standard error
-    measured: Floats  # (M,)
-    measured_error: Floats  # (M,) standard error over batches
+    gamma: Array  # (channels,)
+    excess_kurtosis: Array  # (channels,) of the layer's input
+    skewness: Array  # (channels,)
+    mean_variance: Array  # (M, channels) Var(mu_B) / sigma_P^2, over drawn batches
+    deviation_variance: Array  # (M, channels) Var(sigma_B) / sigma_P^2
+    zeta_mean: Array  # (M, channels) gamma decay from the batch mean
+    zeta_deviation: Array  # (M, channels) from the batch deviation
+    first_order: Array  # (M,) R_f
+    second_order: Array  # (M,) R_q, from the Hessian
+    second_order_error: Array  # (M,) standard error of the probes; 0 if exact
+    wide_second_order: Array  # (M,) R_q, from symmetric differences as wide as the noise
+    wide_second_order_error: Array  # (M,) standard error
+    measured: Array  # (M,)
+    measured_error: Array  # (M,) standard error over batches
     curvature: str  # how the curvature behind zeta was had
     scaled: bool = True  # the layer has scales to decay (affine=True); else gamma is its gain
 
     @property
-    def zeta(self) -> Floats:
+    def zeta(self) -> Array:
         """Gamma decay of every channel, (M, channels); negative where the loss curves down."""
         return self.zeta_mean + self.zeta_deviation
 
     @property
-    def formula(self) -> Floats:
+    def formula(self) -> Array:
         """R_f + R_q to order 1/M, (M,); without the kinks of ReLU and max-pooling."""
         return self.first_order + self.second_order
 
     @property
-    def predicted(self) -> Floats:
+    def predicted(self) -> Array:
         """R_f + R_q with the curvature averaged over the width of the noise, (M,)."""
         return self.first_order + self.wide_second_order
 
     @property
-    def paper(self) -> Floats:
+    def paper(self) -> Array:
         """The diagonal form sum_i zeta_i gamma_i^2, (M,)."""
         return self.zeta @ self.gamma**2
 
     @property
-    def mean_share(self) -> Floats:
+    def mean_share(self) -> Array:
         """Part of ``paper`` that comes from the batch mean, (M,)."""
         total = self.paper
         return np.divide(
@@ -84,18 +84,18 @@ class LayerRegularization(Record):
         )
 
     @property
-    def effective_batch_size(self) -> Floats:
+    def effective_batch_size(self) -> Array:
         """Independent values whose mean would vary as much, mean over channels, (M,)."""
         variance = self.mean_variance.mean(axis=1)
         return np.divide(1.0, variance, out=np.full_like(variance, np.inf), where=variance > 0)
 
     @property
-    def ratio(self) -> Floats:
+    def ratio(self) -> Array:
         """Measured over predicted gap, (M,)."""
         return self.measured / _nonzero(self.predicted)
 
     @property
-    def ratio_error(self) -> Floats:
+    def ratio_error(self) -> Array:
         """Standard error of ``ratio``, (M,)."""
         error = np.hypot(self.measured_error, self.ratio * self.wide_second_order_error)
         return error / np.abs(_nonzero(self.predicted))
@@ -146,10 +146,10 @@ class BatchNormRegularization(Drawable):
 
     layers: tuple[LayerRegularization, ...]
     batch_sizes: NDArray[np.int64]  # (M,)
-    together: Floats  # (M,) measured gap, all layers
-    together_error: Floats  # (M,) standard error over batches
-    everywhere: Floats  # (M,) measured gap, all layers of the network
-    everywhere_error: Floats  # (M,) standard error over batches
+    together: Array  # (M,) measured gap, all layers
+    together_error: Array  # (M,) standard error over batches
+    everywhere: Array  # (M,) measured gap, all layers of the network
+    everywhere_error: Array  # (M,) standard error over batches
     population_loss: float  # mean loss under population norm
     samples: int  # of the population
     num_batches: int  # behind each measured gap
@@ -166,7 +166,7 @@ class BatchNormRegularization(Drawable):
             raise InputError(f"No measured layer is called {name!r}. {near_match(name, [*known])}")
         return known[name]
 
-    def restoring_decay(self, batch_size: int, new_batch_size: int) -> dict[str, Floats]:
+    def restoring_decay(self, batch_size: int, new_batch_size: int) -> dict[str, Array]:
         """The gamma decay that makes up for a change of batch size, by layer, (channels,) each.
 
         zeta at ``batch_size`` less zeta at ``new_batch_size``, at least 0, for

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from normscope.checks import Array
 from normscope.results.base import Drawable, ranked
 
 if TYPE_CHECKING:
@@ -26,9 +27,9 @@ class Spectrum(Drawable):
     The chart: eigenvalues by rank with their error bars.
     """
 
-    values: NDArray[np.float64]  # (k,)
-    residuals: NDArray[np.float64]  # (k,) ||A y - theta y||
-    bounds: NDArray[np.float64]  # (k,) of |lambda_i - value_i|
+    values: Array  # (k,)
+    residuals: Array  # (k,) ||A y - theta y||
+    bounds: Array  # (k,) of |lambda_i - value_i|
     converged: bool
     verified: bool  # a random run saw no eigenvalue beyond those given
     matvecs: int

@@ -6,9 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
+from normscope.checks import Array
 from normscope.record import Record
 from normscope.results.base import Drawable, framed, listed
 
@@ -44,7 +42,7 @@ class StabilityTrial(Record):
     chance: float
     rising: bool
     reason: str
-    losses: NDArray[np.float64]  # (updates + 1,)
+    losses: Array  # (updates + 1,)
 
     @property
     def outcome(self) -> str:
@@ -215,10 +213,10 @@ class LRRange(Drawable):
         convention: every setting that was in effect.
     """
 
-    lrs: NDArray[np.float64]
-    losses: NDArray[np.float64]
-    fitted: NDArray[np.float64]
-    slope: NDArray[np.float64]
+    lrs: Array
+    losses: Array
+    fitted: Array
+    slope: Array
     suggestion: float
     low: float
     high: float

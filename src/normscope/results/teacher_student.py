@@ -6,14 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from normscope.checks import Array
 from normscope.results.base import Drawable, framed
 
 if TYPE_CHECKING:
     import pandas as pd
 
-Array = NDArray[np.float64]
 LONG = 1e5  # order parameters from here on are shown as powers of ten
 ORDER = ("gamma", "correlation", "length")  # the order parameters of a path
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import special
 
 from normscope.errors import InputError
@@ -16,7 +15,6 @@ from normscope.registry import Registry
 
 __all__ = ["ACTIVATIONS", "Activation", "activation", "register_activation"]
 
-Array = NDArray[np.float64]
 Function = Callable[[Any], Any]
 
 

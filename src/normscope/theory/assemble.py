@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
+from normscope.checks import Array
 from normscope.errors import TheoryError
 from normscope.refs import Equation, equations_of
 from normscope.results.prediction import Prediction
@@ -18,7 +18,6 @@ from normscope.theory.meanfield.networks import Networks
 from normscope.theory.meanfield.order import GramTerms
 from normscope.theory.outputs import Draft, Sums, with_output_norm
 
-Array = NDArray[np.float64]
 FEW = 10  # values behind a batch statistic below which 1/T terms are large
 
 

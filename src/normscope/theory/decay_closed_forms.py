@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import expit
 
-from normscope.checks import checked_number, checked_numbers
+from normscope.checks import Array, checked_number, checked_numbers
 from normscope.errors import InputError
 from normscope.refs import LUO2019, NORMSCOPE, equation
 from normscope.spec.norms import check_choice
@@ -21,7 +21,6 @@ from normscope.theory.batch_statistics import (
 )
 from normscope.theory.layer_gap import gamma_decay_strength, loss_gap
 
-Array = NDArray[np.float64]
 LINEAR = "docs/design/0004, Linear student"
 SCALES = {"half": 1.0, "full": 2.0}
 REACH, NODES = 12.0, 4801  # of the trapezoid rule; its error is below rounding

@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from normscope.checks import Array
 from normscope.errors import InputError
 from normscope.refs import KARAKIDA2019, NORMSCOPE, WEI2019, equation
-
-Array = NDArray[np.float64]
 
 
 @equation(KARAKIDA2019, "Eq. (11)")

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from normscope.checks import Array
 from normscope.errors import InputError, TheoryError
 from normscope.refs import Equation, equations_of
 from normscope.theory.fisher import mean_direction
@@ -34,7 +34,6 @@ from normscope.theory.meanfield.order import (
 from normscope.theory.meanfield.residual import residual_gram
 from normscope.theory.meanfield.vanilla import layer_norm_forward, plain_forward
 
-Array = NDArray[np.float64]
 TINY_GAMMA = 1e-6  # stands for gamma = 0: ratios of vanishing variances stay defined
 
 

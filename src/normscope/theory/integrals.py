@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from normscope.checks import Array
 from normscope.refs import CHO2009, KARAKIDA2019, NORMSCOPE, WEI2019, WILLIAMS1997, equation
 from normscope.spec import Activation, activation
 from normscope.theory.quadrature import (
@@ -15,7 +16,6 @@ from normscope.theory.quadrature import (
     hermite_coefficients,
 )
 
-Array = NDArray[np.float64]
 EDGE = 1e-14  # 1 - c^2 below which two samples count as one
 
 

@@ -7,15 +7,14 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from normscope.checks import Array
 from normscope.errors import InputError, TheoryError
 from normscope.refs import KARAKIDA2019, NORMSCOPE, equation
 from normscope.spec import Activation, LayerSpec, NetworkSpec, activation
 from normscope.theory.integrals import derivative_product_mean, product_mean
 from normscope.theory.quadrature import gaussian_pair_mean
 
-Array = NDArray[np.float64]
 LARGEST = 1e100  # of an input
 TILT_STEP = 0.75  # trapezoid rule in log x: relative error 1e-7
 NO_TILT = 1e-10  # relative weight of a node that can be left out

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from normscope.checks import checked_number, checked_numbers
+from normscope.checks import Array, checked_number, checked_numbers
 from normscope.errors import InputError
 from normscope.refs import LUO2019, NORMSCOPE, equation
 from normscope.theory.batch_statistics import checked_batch_size, checked_law
 
-Array = NDArray[np.float64]
 COMPLETE = "docs/design/0004, The complete gap of a layer"
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from normscope.checks import Array
 from normscope.refs import KARAKIDA2019, NORMSCOPE, equation
 from normscope.seeds import numpy_generator
 
-Array = NDArray[np.float64]
 LIMIT_SAMPLES = 4096  # samples that stand for T to infinity
 DRAWS = 128  # independent draws of the outputs
 

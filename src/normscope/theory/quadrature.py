@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from normscope.checks import Array
 from normscope.errors import ConvergenceError
 
-Array = NDArray[np.float64]
 Function = Callable[[Any], Any]
 
 REACH = 12.0  # exp(-12^2/2) = 5e-32

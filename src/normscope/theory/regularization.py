@@ -14,9 +14,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from normscope.checks import checked_numbers
+from normscope.checks import Array, checked_numbers
 from normscope.errors import InputError
 from normscope.refs import LUO2019, NORMSCOPE, equation
 from normscope.theory.batch_statistics import (
@@ -91,7 +91,6 @@ __all__ = [
     "softplus_gap",
 ]
 
-Array = NDArray[np.float64]
 CORRELATED = "docs/design/0004, Correlated positions"
 
 

@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from normscope.checks import checked_count
+from normscope.checks import Array, checked_count
 from normscope.measure.divergence import Divergence
 from normscope.measure.probes.landscape import landscape
 from normscope.results.landscape import Landscape
@@ -64,7 +63,7 @@ class DivergingUpdate:
     batch: Any
     loss_before: float
     loss_after: float
-    losses: NDArray[np.float64]
+    losses: Array
     limit: float
     reason: str
     convention: dict[str, Any] = field(default_factory=dict)

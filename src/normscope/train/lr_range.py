@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from normscope.checks import checked_count
+from normscope.checks import Array, checked_count
 from normscope.errors import InputError
 from normscope.measure.divergence import Divergence
 from normscope.results.stability import LRRange
@@ -159,8 +159,8 @@ def _answer(run: TrainingRun) -> LRRange:
 
 
 def _suggested(
-    lrs: NDArray[np.float64],
-    slope: NDArray[np.float64],
+    lrs: Array,
+    slope: Array,
     best: int,
     turn: float,
     what: str,
@@ -194,9 +194,9 @@ def _none(reason: str, fields: dict[str, Any]) -> LRRange:
 
 
 def _turn(
-    lrs: NDArray[np.float64],
-    curve: NDArray[np.float64],
-    noise: NDArray[np.float64],
+    lrs: Array,
+    curve: Array,
+    noise: Array,
     *,
     diverged: bool,
 ) -> float:
@@ -206,7 +206,7 @@ def _turn(
     return float(lrs[last]) if diverged or last < len(lrs) - 1 else math.inf
 
 
-def local_fit(x: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[NDArray[np.float64], ...]:
+def local_fit(x: Array, y: Array) -> tuple[Array, ...]:
     """Value, slope, its standard error and the noise of a Gaussian-weighted line at every x.
 
     Far-off points lose their weight (bisquare, as in LOWESS): with momentum a loss swings through
@@ -224,9 +224,7 @@ def local_fit(x: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[NDArray[n
     return value, slope, error, noise
 
 
-def _weighted_lines(
-    offset: NDArray[np.float64], y: NDArray[np.float64], weight: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], ...]:
+def _weighted_lines(offset: Array, y: Array, weight: Array) -> tuple[Array, ...]:
     weight = weight / weight.sum(1, keepdims=True)
     centre = (weight * offset).sum(1)
     arm = offset - centre[:, None]
@@ -239,9 +237,7 @@ def _weighted_lines(
     return mean - slope * centre, slope, error, noise, rest
 
 
-def _weighted_median(
-    values: NDArray[np.float64], weight: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def _weighted_median(values: Array, weight: Array) -> Array:
     """Row by row."""
     order = np.argsort(values, axis=1)
     share = np.cumsum(np.take_along_axis(weight, order, 1), axis=1)
@@ -250,7 +246,7 @@ def _weighted_median(
     return ranked[np.arange(len(values)), middle]
 
 
-def _filled(values: NDArray[np.float64], where: NDArray[np.bool_]) -> NDArray[np.float64]:
+def _filled(values: Array, where: NDArray[np.bool_]) -> Array:
     out = np.full(len(where), math.nan)
     out[where] = values
     return out

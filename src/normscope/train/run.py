@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
-
+from normscope.checks import Array
 from normscope.record import Record
 
 if TYPE_CHECKING:
@@ -61,8 +59,8 @@ class TrainingRun(Record):
         events: all events but those of kind ``"step"``.
     """
 
-    losses: NDArray[np.float64]
-    lrs: NDArray[np.float64]
+    losses: Array
+    lrs: Array
     outcome: str
     diverged_at: int | None
     reason: str

@@ -6,11 +6,10 @@ import math
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from normscope.checks import Array
 from normscope.errors import InputError
 from normscope.measure.probes._conditioning_exact import ExactCurvature
 from normscope.measure.probes._conditioning_factors import patch_gram
@@ -268,8 +267,8 @@ def _spectrum(
     return moment_spectrum(moment.matrix(centred=centred), signals=signals)
 
 
-def _array(moment: SecondMoment | RawMoment, *, centred: bool) -> NDArray[np.float64]:
-    found: NDArray[np.float64] = moment.matrix(centred=centred).cpu().numpy()
+def _array(moment: SecondMoment | RawMoment, *, centred: bool) -> Array:
+    found: Array = moment.matrix(centred=centred).cpu().numpy()
     return found
 
 

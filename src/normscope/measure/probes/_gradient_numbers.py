@@ -6,10 +6,10 @@ import math
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy.sparse.linalg import svds
 from torch import Tensor
 
+from normscope.checks import Array
 from normscope.measure.probes._alignment import Terms
 
 NAN = float("nan")
@@ -41,7 +41,7 @@ def term_numbers(terms: Terms) -> dict[str, float]:
     }
 
 
-def sampled_terms(terms: Terms) -> NDArray[np.float64]:
+def sampled_terms(terms: Terms) -> Array:
     """T1 and T4 of evenly spaced weights, (2, n)."""
     both = torch.stack([terms.absolute.flatten(), terms.total.abs().flatten()])
     step = max(1, both.shape[1] // POINTS)

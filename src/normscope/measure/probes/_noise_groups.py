@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from normscope.checks import Array
+
 GROUPS = 16  # of draws, for the jackknife; each keeps one gradient
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from torch import nn
 
+from normscope.checks import Array
 from normscope.errors import InputError, TheoryError
 from normscope.spec import NetworkSpec
 from normscope.subject.describe import Description, describe
@@ -18,7 +18,6 @@ from normscope.theory.grams import gram_of
 from normscope.theory.kernel import pairwise_gram
 from normscope.theory.meanfield.networks import stack
 
-Array = NDArray[np.float64]
 Order = dict[str, Array]
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from normscope.checks import Array
 from normscope.errors import InputError
 from normscope.measure.divergence import Divergence
 from normscope.measure.probes._landscape_directions import (
@@ -34,7 +34,6 @@ from normscope.subject.statistics import check_statistics
 RULE = Divergence()
 HALVINGS = 10  # of the stretch in which the loss diverges
 STEPS = (0.0, *(float(f"{m}e{e}") for e in range(-5, 1) for m in (1, 3)), 10.0)
-Array = NDArray[np.float64]
 Direction = str | State
 Distances = Sequence[float] | Array
 

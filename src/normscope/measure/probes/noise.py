@@ -8,7 +8,6 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from torch import nn
 
 from normscope.errors import InputError, NormscopeError
@@ -27,7 +26,6 @@ from normscope.subject.statistics import check_statistics
 
 SIZES = (8, 32, 128, 512)  # batch sizes of the answer, as far as there are samples
 FEW = 8  # samples of the pass that numbers the layers
-Array = NDArray[np.float64]
 
 
 @measurement

@@ -13,17 +13,16 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from normscope.checks import Array
 from normscope.measure.regularization._sites import Site
 from normscope.measure.regularization._view import PopulationView
 from normscope.subject.batch import Batch
 from normscope.subject.interrupts import interruptible
 from normscope.subject.losses import flat
 
-Floats = NDArray[np.float64]
 T = TypeVar("T")
 
 
@@ -51,7 +50,7 @@ class _Graph:
         return product
 
 
-def slopes(view: PopulationView, site: Site) -> tuple[Floats, Floats]:
+def slopes(view: PopulationView, site: Site) -> tuple[Array, Array]:
     """Slope of each sample's loss in kappa and in mu, (samples, C) each, without gamma."""
 
     def chunk(graph: _Graph) -> Tensor:
@@ -62,7 +61,7 @@ def slopes(view: PopulationView, site: Site) -> tuple[Floats, Floats]:
     return table[:, 0].numpy(), table[:, 1].numpy()
 
 
-def mean_curvature(view: PopulationView, site: Site) -> Floats:
+def mean_curvature(view: PopulationView, site: Site) -> Array:
     """The mean Hessian in (kappa, mu), exact, (2C, 2C), without gamma: 2C products."""
 
     def chunk(graph: _Graph) -> Tensor:
@@ -82,7 +81,7 @@ def mean_curvature(view: PopulationView, site: Site) -> Floats:
 
 
 def probed_second_order(
-    view: PopulationView, site: Site, covariance: Floats, *, probes: int, seed: int
+    view: PopulationView, site: Site, covariance: Array, *, probes: int, seed: int
 ) -> tuple[float, float]:
     """Mean of z^T T z over Gaussian z of this covariance, and its standard error.
 
@@ -108,8 +107,8 @@ def probed_second_order(
 def wide_second_order(
     view: PopulationView,
     site: Site,
-    covariance: Floats,
-    losses: Floats,
+    covariance: Array,
+    losses: Array,
     *,
     width: float,
     probes: int,
@@ -142,7 +141,7 @@ def wide_second_order(
 
 def probed_diagonal(
     view: PopulationView, site: Site, *, probes: int, seed: int
-) -> tuple[Floats, Floats]:
+) -> tuple[Array, Array]:
     """Diagonal of the mean Hessian in kappa and in mu, by random signs, without gamma."""
     generator = torch.Generator().manual_seed(seed)
 
@@ -159,7 +158,7 @@ def probed_diagonal(
 
 def gauss_newton_diagonal(
     view: PopulationView, site: Site, *, probes: int, seed: int
-) -> tuple[Floats, Floats]:
+) -> tuple[Array, Array]:
     """Diagonal of the mean Gauss-Newton matrix: squared slopes for labels drawn from the model."""
     generator = np.random.default_rng(seed)
 
@@ -198,7 +197,7 @@ def _over_graphs(view: PopulationView, site: Site, function: Callable[[_Graph], 
 
 def _diagonal(
     view: PopulationView, site: Site, sums: list[Tensor], probes: int
-) -> tuple[Floats, Floats]:
+) -> tuple[Array, Array]:
     mean = torch.stack(sums).sum(0) / (view.pool.size * probes)
     table = _masked(site, mean).numpy()
     return table[0], table[1]
@@ -210,7 +209,7 @@ def _masked(site: Site, table: Tensor) -> Tensor:
     return table * keep[:, None]
 
 
-def _root(covariance: Floats) -> Tensor:
+def _root(covariance: Array) -> Tensor:
     """F with F F^T = covariance, of full column rank."""
     values, vectors = np.linalg.eigh(covariance)
     kept = values > values.max(initial=0.0) * 1e-14

@@ -9,13 +9,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from normscope.checks import Array
 from normscope.errors import InputError
 from normscope.measure.regularization._sites import Site
 from normscope.measure.regularization._view import PopulationView, SampleMoments, group_losses
 from normscope.registry import near_match
 from normscope.seeds import numpy_generator
 
-Floats = NDArray[np.float64]
 STATISTICS_BATCHES = 1000  # behind each variance of a batch statistic: 4.5 % standard error
 CONTROLLED = 20  # batches per control variate before one is used
 SAMPLING = {
@@ -50,7 +50,7 @@ class Draw:
             return generator.integers(self.samples, size=(count, batch_size))
         return np.stack([generator.permutation(self.samples)[:batch_size] for _ in range(count)])
 
-    def counts(self, count: int, batch_size: int) -> Floats:
+    def counts(self, count: int, batch_size: int) -> Array:
         """How often each sample is in each batch, (count, samples)."""
         generator = numpy_generator(self.seed, "counts", batch_size)
         if self.sampling == "independent":
@@ -72,11 +72,11 @@ class LayerNoise:
 
     site: Site
     moments: SampleMoments
-    deviation_slopes: Floats  # (samples, channels)
-    mean_slopes: Floats  # (samples, channels)
-    curvature: Floats  # (2 channels, 2 channels) in the same variables, as far as known
+    deviation_slopes: Array  # (samples, channels)
+    mean_slopes: Array  # (samples, channels)
+    curvature: Array  # (2 channels, 2 channels) in the same variables, as far as known
 
-    def variances(self, draw: Draw, batch_size: int) -> tuple[Floats, Floats]:
+    def variances(self, draw: Draw, batch_size: int) -> tuple[Array, Array]:
         """Variances of mu_B and sigma_B over batches, in units of sigma_P^2, (channels,) each."""
         if not draw.shrinkage(batch_size):  # every batch is the whole population
             none = np.zeros(self.moments.means.shape[1])
@@ -89,7 +89,7 @@ class LayerNoise:
         deviations = np.sqrt(np.maximum(spread, 0.0) + eps)
         return means.var(axis=0, ddof=1), deviations.var(axis=0, ddof=1)
 
-    def expansion(self, batches: NDArray[np.int64]) -> tuple[Floats, Floats]:
+    def expansion(self, batches: NDArray[np.int64]) -> tuple[Array, Array]:
         """Change of each batch's loss, first and second order, (batches, 2); M times its mean.
 
         The mean is that of the same expression, exact, whatever slopes and curvature are worth.
@@ -108,7 +108,7 @@ class LayerNoise:
 def measured_gap(
     view: PopulationView,
     sites: Sequence[Site],
-    losses: Floats,
+    losses: Array,
     draw: Draw,
     *,
     batch_size: int,
@@ -147,7 +147,7 @@ def measured_gap(
     return float(gaps.mean()), float(gaps.std(ddof=1) / np.sqrt(num_batches))
 
 
-def _without_controls(values: Floats, controls: Floats) -> Floats:
+def _without_controls(values: Array, controls: Array) -> Array:
     """The values less what the controls, of mean zero, explain of them.
 
     The coefficients come from the other half of the batches, so that the mean stays unbiased

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from normscope.checks import Array
 from normscope.errors import InputError, MeasurementError
 from normscope.measure.regularization._sites import Site, Stop
 from normscope.measure.regularization.pool import population_function
@@ -20,7 +20,6 @@ from normscope.subject.batch import Batch, failed_on, float_leaves
 from normscope.subject.memory import budget_bytes
 from normscope.subject.problem import Problem
 
-Floats = NDArray[np.float64]
 KEPT_MAPS = 8  # feature maps of the largest layer that a forward pass may hold at once
 ROUNDINGS = 4  # units in the last place by which equal values of a channel may differ
 
@@ -33,10 +32,10 @@ class SampleMoments:
     population's statistics.
     """
 
-    means: Floats  # (samples, channels)
-    squares: Floats  # (samples, channels)
-    excess_kurtosis: Floats  # (channels,) over samples and positions; 0 for a constant channel
-    skewness: Floats  # (channels,)
+    means: Array  # (samples, channels)
+    squares: Array  # (samples, channels)
+    excess_kurtosis: Array  # (channels,) over samples and positions; 0 for a constant channel
+    skewness: Array  # (channels,)
     constant: int  # channels without variance
 
 
@@ -86,7 +85,7 @@ class PopulationView:
         value = self.function.loss(outputs, batch)
         return value / batch.size if self.loss.summed else value
 
-    def losses(self) -> Floats:
+    def losses(self) -> Array:
         """The loss of every sample under population norm, (samples,)."""
         found = []
         with self.opened(), torch.no_grad():

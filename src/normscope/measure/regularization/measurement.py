@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import nn
 
-from normscope.checks import checked_count
+from normscope.checks import Array, checked_count
 from normscope.errors import InputError
 from normscope.measure.progress import progress
 from normscope.measure.regularization._curvature import (
@@ -39,7 +38,6 @@ from normscope.subject.process import measurement
 from normscope.subject.statistics import frozen_norms
 from normscope.theory import regularization as theory
 
-Floats = NDArray[np.float64]
 STATISTICS = (
     "batch against population: evaluation mode, no dropout; each measured layer alone, then all of "
     "them, by the statistics of drawn batches, the others by those of the population"
@@ -205,23 +203,21 @@ class _Run:
     def _seed(self, site: Site) -> int:
         return child_seed(self.seed, "curvature", site.name)
 
-    def _everywhere(self, losses: Floats, batch_size: int) -> tuple[float, float]:
+    def _everywhere(self, losses: Array, batch_size: int) -> tuple[float, float]:
         """The gap with every batch norm of the network under batch statistics."""
         return measured_gap(
             self.view, self.view.sites, losses, self.draw,
             batch_size=batch_size, num_batches=self.num_batches,
         )  # fmt: skip
 
-    def _gap(
-        self, noises: list[LayerNoise], losses: Floats, batch_size: int
-    ) -> tuple[float, float]:
+    def _gap(self, noises: list[LayerNoise], losses: Array, batch_size: int) -> tuple[float, float]:
         return measured_gap(
             self.view, [noise.site for noise in noises], losses, self.draw,
             batch_size=batch_size, num_batches=self.num_batches, noises=noises,
         )  # fmt: skip
 
     def _layer(
-        self, noise: LayerNoise, curved: LayerCurvature, losses: Floats, tick: Any
+        self, noise: LayerNoise, curved: LayerCurvature, losses: Array, tick: Any
     ) -> LayerRegularization:
         site, moments = noise.site, noise.moments
         variances, gaps, wide = [], [], []
@@ -289,7 +285,7 @@ class _Run:
         )  # fmt: skip
         return value / 2, error / 2
 
-    def _wide(self, noise: LayerNoise, losses: Floats, batch_size: int) -> tuple[float, float]:
+    def _wide(self, noise: LayerNoise, losses: Array, batch_size: int) -> tuple[float, float]:
         if not self.draw.shrinkage(batch_size):  # the whole population: no noise
             return 0.0, 0.0
         return wide_second_order(
@@ -303,7 +299,7 @@ class _Run:
         )
 
     @staticmethod
-    def _covariance(noise: LayerNoise) -> Floats:
+    def _covariance(noise: LayerNoise) -> Array:
         """Of the noise of one sample, gamma included, (2 channels, 2 channels)."""
         gamma = np.tile(effective_gamma(noise.site), 2)
         covariance = theory.noise_covariance(noise.moments.means, noise.moments.squares)

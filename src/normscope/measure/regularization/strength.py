@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import nn
 
-from normscope.checks import checked_count
+from normscope.checks import Array, checked_count
 from normscope.errors import InputError
 from normscope.measure.regularization._curvature import (
     gauss_newton_diagonal,
@@ -27,7 +26,6 @@ from normscope.subject.objective import LossFn, LossLike, OutputsFn
 from normscope.subject.problem import as_problem
 from normscope.theory import regularization as theory
 
-Floats = NDArray[np.float64]
 SMALL = 64  # channels up to which the Hessian of a layer without positions is computed exactly
 CURVATURES = ("auto", "exact", "probes")
 
@@ -40,9 +38,9 @@ class LayerCurvature:
     ``matrix`` is the whole mean Hessian, (2C, 2C), if it was computed.
     """
 
-    by_deviation: Floats  # (channels,)
-    by_mean: Floats  # (channels,)
-    matrix: Floats | None
+    by_deviation: Array  # (channels,)
+    by_mean: Array  # (channels,)
+    matrix: Array | None
     description: str
 
 
@@ -59,7 +57,7 @@ def decay_strengths(
     probes: int = 4,
     chunk_size: int = 256,
     seed: int = 0,
-) -> dict[str, Floats]:
+) -> dict[str, Array]:
     """Gamma decay zeta of every scale of every norm layer, clipped at 0, by the layer's name.
 
     As in ``bn_regularization``, for population norms too, with the variances of mean and deviation
@@ -141,12 +139,12 @@ def layer_curvature(
     return LayerCurvature(*found, None, f"Gauss-Newton, {probes} label draws")
 
 
-def noise_unit(site: Site) -> Floats:
+def noise_unit(site: Site) -> Array:
     """What an increase of mu_B by sigma_P adds to the layer's output over gamma, (channels,)."""
     unit = site.unit().double().cpu().numpy()
     return np.ones_like(unit) if site.divides else unit
 
 
-def effective_gamma(site: Site) -> Floats:
+def effective_gamma(site: Site) -> Array:
     """Gamma in the units of the noise, (channels,)."""
     return site.gamma().double().cpu().numpy() * noise_unit(site)

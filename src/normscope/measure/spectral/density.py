@@ -6,12 +6,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from normscope.checks import checked_count
+from normscope.checks import Array, checked_count
 from normscope.errors import InputError
 from normscope.measure.operators.base import LinearOperator
 from normscope.measure.progress import progress
 from normscope.measure.spectral.products import (
-    Floats,
     Products,
     checked_operator,
     numbers,
@@ -36,7 +35,7 @@ def spectral_density(
     steps: int = 40,
     seed: int = 0,
     width: float | None = None,
-    grid: Floats | None = None,
+    grid: Array | None = None,
 ) -> SpectralDensity:
     r"""The density of all eigenvalues, by stochastic Lanczos quadrature with standard errors.
 
@@ -88,7 +87,7 @@ def spectral_density(
             parts = [_quadrature(products, draw(size), steps) for size in groups]
             nodes, weights = np.vstack([p[0] for p in parts]), np.vstack([p[1] for p in parts])
     share = side.shape[0] / op.shape[0]
-    empty: Floats = np.zeros(0)
+    empty: Array = np.zeros(0)
     raw = SpectralDensity(
         nodes=np.maximum(nodes, 0.0) if op.psd else nodes,
         weights=weights * share,
@@ -109,7 +108,7 @@ def spectral_density(
     return raw.smoothed(_width(_with_atom(nodes, name)) if width is None else width)
 
 
-def _all_eigenvalues(products: Products) -> tuple[Floats, Floats]:
+def _all_eigenvalues(products: Products) -> tuple[Array, Array]:
     """The eigenvalues themselves with equal weights, as one run."""
     n, operator = products.n, products.operator
     unit = torch.eye(n, dtype=operator.dtype, device=operator.device)
@@ -119,7 +118,7 @@ def _all_eigenvalues(products: Products) -> tuple[Floats, Floats]:
     return values[None], np.full((1, n), 1 / n)
 
 
-def _quadrature(products: Products, starts: Tensor, steps: int) -> tuple[Floats, Floats]:
+def _quadrature(products: Products, starts: Tensor, steps: int) -> tuple[Array, Array]:
     """Nodes and weights (run, node), runs side by side so that a step is one matmat."""
     runs = len(starts)
     alphas, betas = np.zeros((runs, steps)), np.zeros((runs, steps))
@@ -146,7 +145,7 @@ def _quadrature(products: Products, starts: Tensor, steps: int) -> tuple[Floats,
     return np.array([r[0] for r in rules]), np.array([r[1] for r in rules])
 
 
-def _gauss_rule(alphas: Floats, betas: Floats, steps: int) -> tuple[Floats, Floats]:
+def _gauss_rule(alphas: Array, betas: Array, steps: int) -> tuple[Array, Array]:
     """Nodes and weights of one run, padded to ``steps`` with nodes of weight zero."""
     dead = np.flatnonzero(betas[:-1] == 0)
     size = int(dead[0]) + 1 if len(dead) else steps
@@ -165,22 +164,22 @@ def _group_sizes(num_vectors: int, steps: int, side: LinearOperator) -> list[int
     return [min(size, num_vectors - first) for first in range(0, num_vectors, size)]
 
 
-def _width(nodes: Floats) -> float:
+def _width(nodes: Array) -> float:
     spread = float(np.ptp(nodes))
     return RESOLUTION * (spread or abs(float(nodes.max())) or 1.0)
 
 
-def _grid(nodes: Floats, width: float | None) -> Floats:
+def _grid(nodes: Array, width: float | None) -> Array:
     margin = MARGIN * (_width(nodes) if width is None else width)
     return np.linspace(nodes.min() - margin, nodes.max() + margin, POINTS)
 
 
-def _with_atom(nodes: Floats, side: str) -> Floats:
+def _with_atom(nodes: Array, side: str) -> Array:
     """The nodes, and zero if it is an eigenvalue by the sizes alone."""
     return np.append(nodes, 0.0) if side == "dual" else nodes
 
 
-def _checked_grid(grid: Floats) -> Floats:
+def _checked_grid(grid: Array) -> Array:
     points = np.asarray(grid, dtype=np.float64)
     if points.ndim != 1 or not len(points) or not np.isfinite(points).all():
         raise InputError(

@@ -21,8 +21,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from normscope.checks import Array
 from normscope.errors import InputError, MeasurementError
-from normscope.measure.spectral.products import Floats, Products, numbers
+from normscope.measure.spectral.products import Products, numbers
 from normscope.registry import near_match
 
 Which = Literal["largest", "smallest", "magnitude"]
@@ -37,7 +38,7 @@ def checked_which(which: str) -> Which:
     return which  # type: ignore[return-value]
 
 
-def rank_key(values: Floats, which: Which) -> Floats:
+def rank_key(values: Array, which: Which) -> Array:
     """What is maximised: lambda, -lambda or |lambda|."""
     if which == "largest":
         return values
@@ -48,14 +49,14 @@ def rank_key(values: Floats, which: Which) -> Floats:
 class Ritz:
     """Ritz pairs of one space, best first."""
 
-    values: Floats  # (m,)
-    vectors: Floats  # (m, m) columns, in the basis
-    couplings: Floats  # (b, m) residuals in the open ends
-    residuals: Floats  # (m,) ||A y - theta y||: an eigenvalue lies within, always
-    bounds: Floats  # (m,) of the eigenvalue error
+    values: Array  # (m,)
+    vectors: Array  # (m, m) columns, in the basis
+    couplings: Array  # (b, m) residuals in the open ends
+    residuals: Array  # (m,) ||A y - theta y||: an eigenvalue lies within, always
+    bounds: Array  # (m,) of the eigenvalue error
 
 
-def ritz_pairs(matrix: Floats, couplings: Floats, which: Which) -> Ritz:
+def ritz_pairs(matrix: Array, couplings: Array, which: Which) -> Ritz:
     r"""The eigenpairs of the projected matrix H with residuals E s and bounds.
 
     For the j leading Ritz values as a group, with residual block R_j and the distance delta_j to
@@ -75,7 +76,7 @@ def ritz_pairs(matrix: Floats, couplings: Floats, which: Which) -> Ritz:
     return Ritz(values, vectors, coupled, residuals, _bounds(values, residuals))
 
 
-def _bounds(values: Floats, residuals: Floats) -> Floats:
+def _bounds(values: Array, residuals: Array) -> Array:
     """The least over the groups of leading values that contain i; i alone counts as a group too."""
     if len(values) < 2:
         return residuals
@@ -87,7 +88,7 @@ def _bounds(values: Floats, residuals: Floats) -> Floats:
         grouped = np.nan_to_num(squares / groups, nan=0.0, posinf=np.inf)
         alone = np.nan_to_num(residuals**2 / distance.min(axis=1), nan=0.0, posinf=np.inf)
     best = np.minimum.accumulate(grouped[::-1])[::-1]
-    bounds: Floats = np.minimum(np.minimum(residuals, alone), np.append(best, np.inf))
+    bounds: Array = np.minimum(np.minimum(residuals, alone), np.append(best, np.inf))
     return bounds
 
 
@@ -97,7 +98,7 @@ class Extension:
 
     alpha: float
     beta: float  # 0 when the product stayed inside the space
-    onward: Floats  # (b,) the unit vector w in terms of the ends
+    onward: Array  # (b,) the unit vector w in terms of the ends
 
 
 class KrylovSpace:
@@ -108,8 +109,8 @@ class KrylovSpace:
         self._products = products
         self._rows = torch.empty(0, products.n, dtype=operator.dtype, device=operator.device)
         self._ends = self._rows.clone()  # (b, n)
-        self.matrix: Floats = np.zeros((0, 0))  # H
-        self.couplings: Floats = np.zeros((0, 0))  # E
+        self.matrix: Array = np.zeros((0, 0))  # H
+        self.couplings: Array = np.zeros((0, 0))  # E
         self.size = 0
 
     @property
@@ -127,7 +128,7 @@ class KrylovSpace:
         """Size below which a number is rounding error of the products."""
         return 10 * self._products.eps * float(np.abs(self.matrix).max(initial=0.0))
 
-    def open_end(self, vector: Tensor) -> Floats:
+    def open_end(self, vector: Tensor) -> Array:
         """Make ``vector`` (n,), without its part in V, a direction of the ends; (b,) unit."""
         vector = vector / torch.linalg.vector_norm(vector)
         for _ in range(2):
@@ -135,7 +136,7 @@ class KrylovSpace:
         inside, remainder = self._split(vector)
         return self._open(inside, remainder)
 
-    def extend(self, direction: Floats) -> Extension:
+    def extend(self, direction: Array) -> Extension:
         """Multiply the end sum_b direction_b F_b (a unit vector) and take it into the basis."""
         self._rotate(direction)
         row, coupling = self._ends[0], self.couplings[0]
@@ -155,7 +156,7 @@ class KrylovSpace:
         self.couplings[:, -1] = beta * onward
         return Extension(alpha, beta, onward)
 
-    def restart(self, vectors: Floats) -> None:
+    def restart(self, vectors: Array) -> None:
         """Keep only the span of orthonormal ``vectors`` (m, kept), given in the basis."""
         kept = vectors.shape[1]
         weights = torch.from_numpy(vectors.T.copy()).to(self._rows)
@@ -164,18 +165,18 @@ class KrylovSpace:
         self.couplings = self.couplings @ vectors
         self.size = kept
 
-    def lift(self, vectors: Floats) -> Tensor:
+    def lift(self, vectors: Array) -> Tensor:
         """Vectors of the space (m, k) as rows of the full space, (k, n)."""
         return torch.from_numpy(vectors.T.copy()).to(self._rows) @ self.basis
 
-    def _split(self, vector: Tensor) -> tuple[Floats, Tensor]:
+    def _split(self, vector: Tensor) -> tuple[Array, Tensor]:
         """The part of ``vector`` inside the ends (b,), and what is left of it (n,)."""
         inside = self._ends @ vector
         vector = vector - self._ends.T @ inside
         again = self._ends @ vector
         return numbers(inside + again), vector - self._ends.T @ again
 
-    def _open(self, inside: Floats, remainder: Tensor) -> Floats:
+    def _open(self, inside: Array, remainder: Tensor) -> Array:
         """Append ``remainder`` as an end unless it is rounding; the whole as unit direction."""
         norm = _norm(remainder)
         full = self.size + self.num_ends >= self._products.n
@@ -183,10 +184,10 @@ class KrylovSpace:
             self._ends = torch.cat([self._ends, remainder[None] / norm])
             self.couplings = np.vstack([self.couplings, np.zeros((1, self.couplings.shape[1]))])
             inside = np.append(inside, norm)
-        direction: Floats = inside / np.linalg.norm(inside)
+        direction: Array = inside / np.linalg.norm(inside)
         return direction
 
-    def _rotate(self, direction: Floats) -> None:
+    def _rotate(self, direction: Array) -> None:
         """Rotate the ends so that the first one is ``direction`` (Householder)."""
         axis = direction.copy()
         axis[0] += np.copysign(1.0, axis[0])  # maps direction to -sign * first: sign is free
@@ -195,7 +196,7 @@ class KrylovSpace:
             self._ends = torch.from_numpy(reflector).to(self._ends) @ self._ends
             self.couplings = reflector @ self.couplings
 
-    def _append(self, row: Tensor, coupling: Floats, alpha: float) -> None:
+    def _append(self, row: Tensor, coupling: Array, alpha: float) -> None:
         if self.size == len(self._rows):
             room = torch.empty_like(self._rows[:0]).new_empty(max(8, self.size), self._products.n)
             self._rows = torch.cat([self._rows, room])
@@ -205,7 +206,7 @@ class KrylovSpace:
         )
         self.size += 1
 
-    def _check_symmetry(self, seen: Floats, expected: Floats, norm: float) -> None:
+    def _check_symmetry(self, seen: Array, expected: Array, norm: float) -> None:
         error = float(np.abs(seen - expected).max(initial=0.0))
         scale = max(norm, float(np.abs(self.matrix).max(initial=0.0)))
         if error > ASYMMETRY * scale:

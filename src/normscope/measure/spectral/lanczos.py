@@ -10,13 +10,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from normscope.checks import checked_count
+from normscope.checks import Array, checked_count
 from normscope.errors import ConvergenceError, InputError
 from normscope.measure.operators.base import LinearOperator
 from normscope.measure.progress import progress
 from normscope.measure.spectral.krylov import Which, checked_which
 from normscope.measure.spectral.products import (
-    Floats,
     Products,
     checked_operator,
     random_source,
@@ -200,7 +199,7 @@ class Answer:
             vectors=rows,
         )
 
-    def _filled(self, found: Floats, missing: float) -> Floats:
+    def _filled(self, found: Array, missing: float) -> Array:
         """All k numbers: those found, ``missing`` up to what was sought, zeros beyond the dual."""
         filled = np.zeros(self._k)
         filled[: self._sought] = missing
@@ -239,7 +238,7 @@ class Answer:
             "random run met nothing beyond it but could not exclude it."
         )
 
-    def _rank(self, values: Floats, which: str) -> str:
+    def _rank(self, values: Array, which: str) -> str:
         zeros = int(np.sum(np.abs(values) <= self._floor))
         if not zeros or self.failure or which == "smallest":
             return ""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 from torch import Tensor
 
+from normscope.checks import Array
 from normscope.measure.operators.base import LinearOperator
-from normscope.measure.spectral.products import Floats, Products, checked_operator, numbers
+from normscope.measure.spectral.products import Products, checked_operator, numbers
 from normscope.measure.spectral.sampling import (
     STACK,
     Draw,
@@ -74,7 +75,7 @@ def trace_of_square(
     return _SQUARE.ask(op, method=name, num_matvecs=num_matvecs, seed=seed)
 
 
-def _squared_norms(images: Tensor) -> Floats:
+def _squared_norms(images: Tensor) -> Array:
     """||A v||^2 of each row."""
     return numbers((images**2).sum(dim=1))
 

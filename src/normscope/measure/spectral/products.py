@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from normscope.checks import Array
 from normscope.errors import InputError, MeasurementError
 from normscope.measure.operators.base import LinearOperator
 from normscope.seeds import child_seed
-
-Floats = NDArray[np.float64]
 
 
 class Products:
@@ -56,9 +53,9 @@ class Products:
         )
 
 
-def numbers(tensor: Tensor) -> Floats:
+def numbers(tensor: Tensor) -> Array:
     """A tensor as float64 numpy: the small dense part of every method is done there."""
-    array: Floats = tensor.detach().to("cpu", torch.float64).numpy()
+    array: Array = tensor.detach().to("cpu", torch.float64).numpy()
     return array
 
 

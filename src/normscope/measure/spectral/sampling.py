@@ -9,15 +9,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from normscope.checks import checked_count
+from normscope.checks import Array, checked_count
 from normscope.measure.operators.base import LinearOperator
 from normscope.measure.progress import progress
-from normscope.measure.spectral.products import (
-    Floats,
-    Products,
-    random_source,
-    smaller_side,
-)
+from normscope.measure.spectral.products import Products, random_source, smaller_side
 from normscope.measure.spectral.sketch import Sketch, jackknife
 from normscope.registry import Registry
 from normscope.results.estimate import Estimate
@@ -89,14 +84,14 @@ class Question:
         return Sample(math.fsum(shares), 0.0, 0)
 
 
-def independent(values: Floats) -> Sample:
+def independent(values: Array) -> Sample:
     """Mean and standard error of independent values."""
     count = len(values)
     return Sample(float(values.mean()), float(values.std(ddof=1)) / math.sqrt(count), count)
 
 
 def leave_one_out(
-    sketch: Sketch, estimates: Callable[[Sketch], Floats], hidden: Callable[[Sketch], float]
+    sketch: Sketch, estimates: Callable[[Sketch], Array], hidden: Callable[[Sketch], float]
 ) -> Sample:
     """Mean of the leave-one-out estimates of a sketch; exact if it captures all of A.
 

@@ -16,6 +16,7 @@ from collections.abc import Callable
 import numpy as np
 from torch import Tensor
 
+from normscope.checks import Array
 from normscope.measure.spectral.krylov import (
     Extension,
     KrylovSpace,
@@ -24,7 +25,7 @@ from normscope.measure.spectral.krylov import (
     rank_key,
     ritz_pairs,
 )
-from normscope.measure.spectral.products import Floats, Products
+from normscope.measure.spectral.products import Products
 
 PATIENCE = 3  # steps without a newly converged value before a probe is sent early
 LINEAR = 0.3  # share of the tolerance that a residual must reach where a restart cut the run
@@ -72,7 +73,7 @@ class RandomRun:
         """Whether an eigenvalue whose rank key is above ``threshold`` would have been seen."""
         return self._growth(self.ritz().values, threshold) > self._reach
 
-    def _growth(self, roots: Floats, threshold: float) -> float:
+    def _growth(self, roots: Array, threshold: float) -> float:
         """The log of |p_m(t)| at the threshold, on both sides if magnitudes count; -inf inside."""
         top = float(rank_key(roots, self._which)[0])
         if self._betas[-1] == 0:  # an invariant space: a random vector meets every eigenvalue
@@ -108,7 +109,7 @@ class Search:
         self._k, self._which, self._tol, self._miss = k, which, tol, miss
         self._capacity = _capacity(products, k)
         self._run: RandomRun | None = None  # the run or probe under way
-        self._onward: Floats = np.zeros(0)  # its next vector, in terms of the space's ends
+        self._onward: Array = np.zeros(0)  # its next vector, in terms of the space's ends
         self._threshold = np.inf
         self._is_last_probe = False
         self._patience, self._idle = PATIENCE, 0
@@ -135,7 +136,7 @@ class Search:
     def _pairs(self) -> Ritz:
         return ritz_pairs(self.space.matrix, self.space.couplings, self._which)
 
-    def _direction(self) -> Floats:
+    def _direction(self) -> Array:
         """The next vector of the run, if any; else the residual of the first open Ritz pair."""
         if self._run is not None or not self.space.size:
             return self._onward
@@ -154,14 +155,14 @@ class Search:
             self._judge_probe()
 
     @property
-    def bounds(self) -> Floats:
+    def bounds(self) -> Array:
         """Of the errors of the leading values: never below what was verified, the tolerance."""
         bounds = self.ritz.bounds[: self._k]
         if self.space.size == self._products.n:
             return np.full(len(bounds), self.space.floor)
         return np.maximum(bounds, self._tolerances())
 
-    def _tolerances(self) -> Floats:
+    def _tolerances(self) -> Array:
         return np.maximum(self._tol * np.abs(self.ritz.values[: self._k]), self.space.floor)
 
     def _settle_single(self) -> None:

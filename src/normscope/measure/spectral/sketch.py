@@ -24,7 +24,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from normscope.measure.spectral.products import Floats, Products, numbers
+from normscope.checks import Array
+from normscope.measure.spectral.products import Products, numbers
 
 DELETIONS = 50  # vectors left out in turn for the jackknife; more would only cost time
 
@@ -34,12 +35,12 @@ class Sketch:
     """The small matrices of a sketch; everything below is computed from them."""
 
     n: int
-    r: Floats  # (m, m) R
-    h: Floats  # (m, m) Q^T A Q
-    w: Floats  # (m, m) Q^T Omega
-    t: Floats  # (m, m) Q^T A^T Omega
-    z_gram: Floats  # (m, m) Z^T Z
-    norms: Floats  # (m,) ||omega_i||^2
+    r: Array  # (m, m) R
+    h: Array  # (m, m) Q^T A Q
+    w: Array  # (m, m) Q^T Omega
+    t: Array  # (m, m) Q^T A^T Omega
+    z_gram: Array  # (m, m) Z^T Z
+    norms: Array  # (m,) ||omega_i||^2
     eps: float
 
     @classmethod
@@ -92,17 +93,17 @@ class Sketch:
             eps=self.eps,
         )
 
-    def traces(self) -> Floats:
+    def traces(self) -> Array:
         r"""(m,) estimates of tr A: tr(P_i A) + c_i omega_i^T (I - P_i) A (I - P_i) omega_i."""
         if self.captured:
             return np.full(1, np.trace(self.h))
         s, x, c = self._splits()
         known = np.trace(self.h) - _dots(s, self.h @ s)
         rest = _dots(self.w, self.r) - _dots(self.t, x) - _dots(x, self.r) + _dots(x, self.h @ x)
-        traces: Floats = known + c * rest
+        traces: Array = known + c * rest
         return traces
 
-    def squares(self) -> Floats:
+    def squares(self) -> Array:
         r"""(m,) estimates of ||A||_F^2, A symmetric: known part, twice the cross part, rest.
 
         .. math:: \|A\|^2 = \|P A P\|^2 + 2 \|(I - P) A P\|^2 + \|(I - P) A (I - P)\|^2
@@ -117,10 +118,10 @@ class Sketch:
         norm = _dots(self.r, self.r - 2 * self.h @ x) + _dots(x, self.z_gram @ x)
         inside = self.r - self.h @ x
         inside = inside - s * _dots(s, inside)
-        squares: Floats = 2 * both - inner + c * (norm - _dots(inside, inside))
+        squares: Array = 2 * both - inner + c * (norm - _dots(inside, inside))
         return squares
 
-    def _splits(self) -> tuple[Floats, Floats, Floats]:
+    def _splits(self) -> tuple[Array, Array, Array]:
         """Left-out directions s (m, m), P_i omega_i in Q's coordinates, and the scales c."""
         s = np.linalg.inv(self.r).T
         s = s / np.linalg.norm(s, axis=0)
@@ -128,7 +129,7 @@ class Sketch:
         return s, x, (self.n - len(self.norms) + 1) / (self.norms - _dots(x, x))
 
 
-def jackknife(sketch: Sketch, estimates: Callable[[Sketch], Floats]) -> float:
+def jackknife(sketch: Sketch, estimates: Callable[[Sketch], Array]) -> float:
     """Standard error of the mean of ``estimates``, from leaving each test vector out in turn."""
     m = len(sketch.norms)
     deletions = range(min(m, DELETIONS))
@@ -136,7 +137,7 @@ def jackknife(sketch: Sketch, estimates: Callable[[Sketch], Floats]) -> float:
     return math.sqrt((m - 1) * float(means.var(ddof=1)) * (m - 1) / m)
 
 
-def _dots(a: Floats, b: Floats) -> Floats:
+def _dots(a: Array, b: Array) -> Array:
     """Scalar products of the columns."""
-    dots: Floats = np.einsum("ji,ji->i", a, b)
+    dots: Array = np.einsum("ji,ji->i", a, b)
     return dots

@@ -6,8 +6,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from normscope.checks import Array
 from normscope.measure.operators.base import LinearOperator
-from normscope.measure.spectral.products import Floats, Products, checked_operator, numbers
+from normscope.measure.spectral.products import Products, checked_operator, numbers
 from normscope.measure.spectral.sampling import (
     STACK,
     Draw,
@@ -58,7 +59,7 @@ def trace(
     return _TRACE.ask(op, method=name, num_matvecs=num_matvecs, seed=seed)
 
 
-def _rayleigh_quotients(vectors: Tensor, images: Tensor) -> Floats:
+def _rayleigh_quotients(vectors: Tensor, images: Tensor) -> Array:
     """v^T A v of each row."""
     return numbers((vectors * images).sum(dim=1))
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from normscope.checks import Array
 from normscope.refs import KARAKIDA2019, NORMSCOPE, WEI2019, YANG2019, equation
 from normscope.spec import Activation, activation
 from normscope.theory.integrals import (
@@ -19,8 +20,6 @@ from normscope.theory.integrals import (
 from normscope.theory.meanfield.networks import Networks
 from normscope.theory.meanfield.order import Forward, GramTerms, Pair, forward_pass, pooled
 from normscope.theory.quadrature import gaussian_pair_mean
-
-Array = NDArray[np.float64]
 
 
 @equation(KARAKIDA2019, "Eq. (S.68)-(S.70)")

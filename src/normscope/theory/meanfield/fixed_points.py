@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import brentq
 
+from normscope.checks import Array
 from normscope.errors import ConvergenceError, InputError
 from normscope.refs import NORMSCOPE, POOLE2016, SCHOENHOLZ2017, equation
 from normscope.spec import Activation, activation
@@ -15,7 +16,6 @@ from normscope.theory.integrals import second_moment, second_moment_of_derivativ
 from normscope.theory.meanfield.pairs import PairMap
 from normscope.theory.quadrature import gaussian_mean
 
-Array = NDArray[np.float64]
 STEPS = 100
 LARGEST = 1e3  # a length above this is taken to diverge
 

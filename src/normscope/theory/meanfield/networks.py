@@ -6,12 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from normscope.checks import Array
 from normscope.errors import TheoryError
 from normscope.spec import Activation, LayerSpec, NetworkSpec, activation
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

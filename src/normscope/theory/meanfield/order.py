@@ -6,13 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from normscope.checks import Array
 from normscope.refs import KARAKIDA2019, NORMSCOPE, WEI2019, equation
 from normscope.theory.integrals import derivative_product_slope
 from normscope.theory.meanfield.networks import Networks
 
-Array = NDArray[np.float64]
 Rows = list[Array]
 Pair = tuple[Array, Array]  # of one sample, of two
 HiddenLayer = Callable[[int, Pair, Pair], tuple[tuple[Array, ...], Pair]]

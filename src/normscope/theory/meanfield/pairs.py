@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from normscope.checks import Array
 from normscope.spec import Activation
 from normscope.theory.integrals import (
     derivative_product_mean,
@@ -13,8 +13,6 @@ from normscope.theory.integrals import (
     second_moment_of_derivative,
 )
 from normscope.theory.quadrature import SERIES, hermite_coefficients
-
-Array = NDArray[np.float64]
 
 
 class PairMap:

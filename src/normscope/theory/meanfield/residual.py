@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from normscope.refs import NORMSCOPE, equation
 from normscope.theory.integrals import (
@@ -14,8 +13,6 @@ from normscope.theory.integrals import (
 )
 from normscope.theory.meanfield.networks import Networks
 from normscope.theory.meanfield.order import GramTerms, OrderParameters, stacked_forward
-
-Array = NDArray[np.float64]
 
 
 @equation(NORMSCOPE, "docs/design/0002, residual networks")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from normscope.checks import Array
 from normscope.refs import KARAKIDA2019, WEI2019, equation
 from normscope.theory.integrals import (
     derivative_product_mean,
@@ -14,8 +14,6 @@ from normscope.theory.integrals import (
 )
 from normscope.theory.meanfield.networks import Networks
 from normscope.theory.meanfield.order import Forward, Pair, forward_pass
-
-Array = NDArray[np.float64]
 
 
 @equation(WEI2019, "Eq. (20)-(21), (34)-(36)")

@@ -15,11 +15,7 @@ from normscope.theory.randmat.law import (
     squared_quantile,
     squared_samples,
 )
-from normscope.theory.randmat.linear_network import (
-    linear_gradient,
-    linear_loss,
-    linear_reduction,
-)
+from normscope.theory.randmat.linear_network import linear_gradient, linear_loss, linear_reduction
 from normscope.theory.randmat.products import gaussian_factors, ks_distance, product_spectrum
 from normscope.theory.randmat.singular import (
     singular_cdf,

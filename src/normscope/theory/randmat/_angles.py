@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from normscope.checks import Array
 from normscope.errors import ConvergenceError
 
-Array = NDArray[np.float64]
 STEPS = 200  # a dozen are usual; at the edge, a multiple root, the steps shrink by a third only
 LIMIT, SPACING = 6.0, 1 / 32  # of the double exponential rule: u from 1e-275 to 1 - 1e-275
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
-from normscope.checks import checked_count, checked_numbers
+from normscope.checks import Array, checked_count, checked_numbers
 from normscope.errors import InputError
 
-Array = NDArray[np.float64]
 Variances = float | Sequence[float] | Array
 LARGEST_LOG = 700.0  # exp of it is still a float64
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import linalg
 
+from normscope.checks import Array
 from normscope.seeds import numpy_generator
 
-Array = NDArray[np.float64]
 RESIDUAL = 1e-8  # of the leading Ritz value, relative
 
 

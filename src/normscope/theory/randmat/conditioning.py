@@ -13,12 +13,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import linalg
 
-from normscope.checks import checked_count, checked_numbers
+from normscope.checks import Array, checked_count, checked_numbers
 from normscope.errors import InputError
 from normscope.results.randmat import DepthConditioning
 from normscope.seeds import checked_seed
 from normscope.theory.randmat._inputs import (
-    Array,
     Variances,
     checked_factors,
     checked_size,

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import binom
 
-from normscope.checks import checked_count, checked_numbers
+from normscope.checks import Array, checked_count, checked_numbers
 from normscope.errors import InputError
 from normscope.refs import BJORCK2018, NORMSCOPE, equation
 from normscope.seeds import numpy_generator
@@ -20,12 +20,7 @@ from normscope.theory.randmat._angles import (
     log_edge,
     safe_log,
 )
-from normscope.theory.randmat._inputs import (
-    Array,
-    Variances,
-    checked_factors,
-    log_scale,
-)
+from normscope.theory.randmat._inputs import Variances, checked_factors, log_scale
 
 
 @equation(BJORCK2018, "Eq. (9)")

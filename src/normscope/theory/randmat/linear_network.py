@@ -7,11 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from normscope.checks import checked_count, checked_numbers
+from normscope.checks import Array, checked_count, checked_numbers
 from normscope.errors import InputError
 from normscope.refs import BJORCK2018, equation
 from normscope.results.randmat import LinearReduction
-from normscope.theory.randmat._inputs import Array
 
 
 @equation(BJORCK2018, "Eq. (6)")

@@ -7,15 +7,10 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike
 
-from normscope.checks import checked_numbers
+from normscope.checks import Array, checked_numbers
 from normscope.refs import NORMSCOPE, equation
 from normscope.theory.randmat._angles import inside_support, safe_log
-from normscope.theory.randmat._inputs import (
-    Array,
-    Variances,
-    checked_factors,
-    log_scale,
-)
+from normscope.theory.randmat._inputs import Variances, checked_factors, log_scale
 from normscope.theory.randmat.law import (
     squared_edge,
     squared_moment,

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from normscope.checks import checked_numbers
+from normscope.checks import Array, checked_numbers
 from normscope.errors import InputError
-
-Array = NDArray[np.float64]
 
 
 def above_zero(name: str, values: ArrayLike, *, why: str) -> Array:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.integrate import solve_ivp
 
-from normscope.checks import checked_number, checked_numbers
+from normscope.checks import Array, checked_number, checked_numbers
 from normscope.errors import InputError
 from normscope.refs import LUO2019, NORMSCOPE, equation
 from normscope.results.teacher_student import LearningPath
@@ -23,7 +23,6 @@ from normscope.theory.teacher_student._checks import (
 )
 from normscope.theory.teacher_student.students import STUDENTS, Student
 
-Array = NDArray[np.float64]
 Drift = Callable[[float, Array], Array]
 ACCURACY: dict[str, Any] = {"method": "DOP853", "rtol": 1e-10, "atol": 1e-12}
 POINTS = 201  # times of a path of which only the end is given

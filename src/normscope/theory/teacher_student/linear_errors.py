@@ -8,9 +8,9 @@ X'X + lam I; ``zeta`` is the gamma decay of (1/P) sum (y - yhat)^2 + zeta gamma^
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from normscope.checks import checked_numbers
+from normscope.checks import Array, checked_numbers
 from normscope.refs import LUO2019, equation
 from normscope.results.generalization import ErrorCurve
 from normscope.theory.teacher_student._checks import (
@@ -23,7 +23,6 @@ from normscope.theory.teacher_student._checks import (
 )
 from normscope.theory.teacher_student.students import STUDENTS
 
-Array = NDArray[np.float64]
 SINGULAR = (
     "alpha = 1: as many samples as inputs, so the smallest eigenvalue of X'X touches 0 and the "
     "noise is amplified without bound. A ridge or another alpha keeps the error finite."

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from normscope.checks import checked_count, checked_number
+from normscope.checks import Array, checked_count, checked_number
 from normscope.errors import InputError
 from normscope.results.teacher_student import LearningComparison, LearningPath, OverlapSlopes
 from normscope.seeds import checked_seed, numpy_generator
@@ -22,7 +22,6 @@ from normscope.theory.teacher_student._checks import decays, learning_rates_of
 from normscope.theory.teacher_student.dynamics import Start, checked_times
 from normscope.theory.teacher_student.students import STUDENTS, Student
 
-Array = NDArray[np.float64]
 BLOCK = 32  # steps whose inputs are drawn together
 FIT_POINTS = 81  # times at which the slope of ln(1 - R) is fitted
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.optimize import brentq
 
-from normscope.checks import checked_number
+from normscope.checks import Array, checked_number
 from normscope.refs import LUO2019, NORMSCOPE, equation
 from normscope.results.teacher_student import LearningRates, OverlapSlopes
 from normscope.theory.teacher_student._checks import (
@@ -17,8 +17,6 @@ from normscope.theory.teacher_student._checks import (
 )
 from normscope.theory.teacher_student.dynamics import bn_drift
 from normscope.theory.teacher_student.students import STUDENTS
-
-Array = NDArray[np.float64]
 
 
 @equation(LUO2019, "Proposition 1")

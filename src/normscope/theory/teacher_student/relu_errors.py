@@ -11,16 +11,15 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.optimize import minimize_scalar
 
-from normscope.checks import checked_numbers
+from normscope.checks import Array, checked_numbers
 from normscope.errors import InputError
 from normscope.refs import LUO2019, NORMSCOPE, equation
 from normscope.results.generalization import ErrorCurve
 from normscope.theory.teacher_student._checks import loads, noise
 
-Array = NDArray[np.float64]
 POLE = (
     "alpha = 2: in the published theory half of the samples, one per input, are fitted exactly, "
     "and the noise is amplified without bound. No such divergence is seen in trained students."

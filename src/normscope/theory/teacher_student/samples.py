@@ -8,16 +8,15 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from normscope.checks import checked_count
+from normscope.checks import Array, checked_count
 from normscope.errors import InputError
 from normscope.results.generalization import SimulatedErrors
 from normscope.seeds import checked_seed, numpy_generator
 from normscope.theory.teacher_student._checks import loads, noise
 from normscope.theory.teacher_student.students import STUDENTS, Student
 
-Array = NDArray[np.float64]
 GROUP_BYTES = 5e8  # inputs that are held, and trained on, together
 
 

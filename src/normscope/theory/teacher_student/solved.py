@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
+from normscope.checks import Array
 from normscope.theory.teacher_student._checks import above_zero, decays
 from normscope.theory.teacher_student.samples import Arm, Outcome, Sample
 from normscope.theory.teacher_student.students import STUDENTS, Student
 
-Array = NDArray[np.float64]
 RIDGES = tuple(10.0**-k for k in range(11))  # warm starts on the way to no ridge
 ROUNDS = 100
 

@@ -11,15 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from normscope.checks import checked_numbers
+from normscope.checks import Array, checked_numbers
 from normscope.refs import LUO2019, NORMSCOPE, equation
 from normscope.registry import Registry
 from normscope.theory.integrals import arccosine_kernel
 from normscope.theory.teacher_student._checks import correlations
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

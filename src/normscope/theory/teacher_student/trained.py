@@ -7,13 +7,12 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from normscope.checks import checked_count
+from normscope.checks import Array, checked_count
 from normscope.errors import InputError
 from normscope.theory.teacher_student._checks import decays, learning_rates_of
 from normscope.theory.teacher_student.samples import Arm, Outcome, Sample
 from normscope.theory.teacher_student.students import STUDENTS, Student
 
-Array = NDArray[np.float64]
 INITS = ("span", "random")
 SMALL = 1e-2  # length of the first weights of gradient descent, in units of the teacher's
 

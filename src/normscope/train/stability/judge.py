@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
+from normscope.checks import Array
 from normscope.measure.divergence import Divergence
 from normscope.subject.batch import float_leaves
 from normscope.subject.likelihoods import BernoulliLoss, CrossEntropy, SquaredLoss
@@ -46,7 +46,7 @@ class Reference:
     guess: float
 
 
-def verdict(losses: NDArray[np.float64], reference: Reference, *, steps: int) -> tuple[float, str]:
+def verdict(losses: Array, reference: Reference, *, steps: int) -> tuple[float, str]:
     """Mean of the late losses, and why that is no learning (empty if it is)."""
     found = losses[late(steps)]
     mean = float(found.mean())
