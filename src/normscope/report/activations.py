@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import altair as alt
 import numpy as np
@@ -20,9 +20,7 @@ from normscope.report.style import (
     positive,
     tips,
 )
-
-if TYPE_CHECKING:
-    from normscope.results import Activations, ChannelStatistics, Growth
+from normscope.results import Activations, ChannelStatistics, Growth
 
 WIDTH, HEIGHT = 330, 280
 SMALL = 200, 150

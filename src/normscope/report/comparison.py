@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import altair as alt
 
@@ -18,9 +18,7 @@ from normscope.report.style import (
     positive,
     tips,
 )
-
-if TYPE_CHECKING:
-    from normscope.results import Comparison
+from normscope.results import Comparison
 
 WIDTH, ROW = 460, 64
 PLAIN, OWN = "JᵀJ / T", "of the loss"

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import altair as alt
 
 from normscope.errors import InputError
 from normscope.report.style import PALETTE, inline, layer_axis, legend, log_axis, positive, tips
 from normscope.report.wording import counted
-
-if TYPE_CHECKING:
-    from normscope.results.conditioning import Conditioning
+from normscope.results.conditioning import Conditioning
 
 WIDTH, HEIGHT = 380, 280
 PARTS = {

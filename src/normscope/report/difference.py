@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import altair as alt
 
@@ -22,9 +22,7 @@ from normscope.report.style import (
     tips,
 )
 from normscope.report.wording import wording
-
-if TYPE_CHECKING:
-    from normscope.results.examination_difference import ExaminationDifference, NumberChange
+from normscope.results.examination_difference import ExaminationDifference, NumberChange
 
 WIDTH, ROW = 420, 24
 WHERE = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import altair as alt
 import numpy as np
@@ -22,9 +22,7 @@ from normscope.report.style import (
     tips,
     whole_axis,
 )
-
-if TYPE_CHECKING:
-    from normscope.results import Gradients, Histograms, LayerGradients
+from normscope.results import Gradients, Histograms, LayerGradients
 
 WIDTH, HEIGHT = 400, 300
 COLUMN_LABELS = {

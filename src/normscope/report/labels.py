@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from normscope.results import Prediction
-    from normscope.spec import NetworkSpec
+from normscope.results import Prediction
+from normscope.spec import NetworkSpec
 
 _LAST = {"mean": "mean subtraction", "batch": "batch norm", "layer": "layer norm"}
 

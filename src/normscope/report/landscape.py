@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import altair as alt
 import numpy as np
@@ -14,9 +14,7 @@ from normscope.errors import InputError
 from normscope.report.phases import cell_borders
 from normscope.report.stability import loss_axis
 from normscope.report.style import NEUTRAL, PALETTE, inline, log_axis, number_label, positive, tips
-
-if TYPE_CHECKING:
-    from normscope.results import Landscape
+from normscope.results import Landscape
 
 WIDTH, HEIGHT = 300, 280
 WIDE = 30.0  # ratio of distances above which their axis is logarithmic

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import altair as alt
 
 from normscope.report.stability import loss_axis, outcome_points, rate_band
 from normscope.report.style import NEUTRAL, PALETTE, inline, log_axis, positive, tips
-from normscope.results.learning_rate import TITLES
-
-if TYPE_CHECKING:
-    from normscope.results.learning_rate import LRAdvice
-    from normscope.results.stability import StabilityTrial
+from normscope.results.learning_rate import TITLES, LRAdvice
+from normscope.results.stability import StabilityTrial
 
 WIDTH, HEIGHT, ROW = 520, 260, 26
 NAMES = {"recommended": "recommended", **TITLES}

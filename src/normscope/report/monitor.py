@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import altair as alt
 
 from normscope.errors import InputError
 from normscope.registry import near_match
 from normscope.report.style import inline, log_axis, number_label, plain_axis, positive, tips
-
-if TYPE_CHECKING:
-    from normscope.results.monitor import MonitorLog, Series
+from normscope.results.monitor import MonitorLog, Series
 
 WIDTH, HEIGHT, COLUMNS = 230, 170, 3
 WIDE = 10.0  # ratio of values above which an axis of positive values is logarithmic

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import altair as alt
 import numpy as np
@@ -19,9 +19,7 @@ from normscope.report.style import (
     whole_axis,
 )
 from normscope.report.wording import counted
-
-if TYPE_CHECKING:
-    from normscope.results import GradientNoise
+from normscope.results import GradientNoise
 
 WIDTH, HEIGHT = 340, 280
 BAND = 2.0  # standard errors on either side

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import altair as alt
 
 from normscope.errors import InputError
 from normscope.report.style import PALETTE, inline, layer_axis, log_axis, positive, tips
-
-if TYPE_CHECKING:
-    from normscope.results.order_parameters import OrderProfile
+from normscope.results.order_parameters import OrderProfile
 
 PANELS = {
     "qhat": "q-hat, input of the layer",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import altair as alt
 
@@ -17,9 +17,7 @@ from normscope.report.style import (
     tips,
     whole_axis,
 )
-
-if TYPE_CHECKING:
-    from normscope.results import LeadingDirections
+from normscope.results import LeadingDirections
 
 WIDTH, HEIGHT = 460, 260
 WIDE = 50.0  # ratio from which on the axis is logarithmic

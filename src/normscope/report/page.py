@@ -5,8 +5,9 @@ from __future__ import annotations
 import html
 import re
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from normscope.errors import InputError, NormscopeError
 from normscope.registry import near_match
@@ -16,13 +17,9 @@ from normscope.report.rates import rates_chart
 from normscope.report.style import theme
 from normscope.report.tables import table
 from normscope.report.wording import cell, column, meaning, number, wording
+from normscope.results import Examination, Finding
 from normscope.results.finding import SEVERITIES
 from normscope.results.key_numbers import key_numbers
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from normscope.results import Examination, Finding
 
 LARGEST = 3_000_000  # bytes of a page
 STILLS = ("svg", "png", "none")  # kinds of still pictures, the best first

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import altair as alt
 import numpy as np
@@ -10,10 +10,8 @@ import numpy as np
 from normscope.checks import Array
 from normscope.report.contour import crossings, zero_contour
 from normscope.report.style import inline, positive, tips
+from normscope.results import PhaseDiagram
 from normscope.spec.norms import check_choice
-
-if TYPE_CHECKING:
-    from normscope.results import PhaseDiagram
 
 TITLES = {
     "chi1": "log10 χ_1",

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import altair as alt
 
 from normscope.errors import InputError
 from normscope.report.labels import network_labels, setting, sizes
 from normscope.report.style import NEUTRAL, PALETTE, inline, log_axis, number_label, positive, tips
-
-if TYPE_CHECKING:
-    from normscope.results import Prediction, PredictionSet
+from normscope.results import Prediction, PredictionSet
 
 ALL = "all, within 1 %"
 COLOURS = {"corrected": PALETTE[0], "frozen": PALETTE[1], "wei2019": PALETTE[2]}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import altair as alt
 import numpy as np
@@ -11,9 +11,7 @@ import numpy as np
 from normscope.checks import Array
 from normscope.errors import InputError
 from normscope.report.style import NEUTRAL, PALETTE, inline, log_axis, tips, whole_axis
-
-if TYPE_CHECKING:
-    from normscope.results.randmat import DepthConditioning, ProductSpectrum
+from normscope.results.randmat import DepthConditioning, ProductSpectrum
 
 WIDTH, HEIGHT = 380, 280
 BAND = 2.0  # standard errors on either side

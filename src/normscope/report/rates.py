@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import altair as alt
 
 from normscope.errors import InputError
 from normscope.report.learning_rate import NAMES, TINTS, rate_intervals
 from normscope.report.style import NEUTRAL, PALETTE, inline, log_axis, positive
-
-if TYPE_CHECKING:
-    from normscope.results import Evidence, Examination
+from normscope.results import Evidence, Examination
 
 WIDTH, ROW = 480, 34
 YOURS = "your learning rate"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import altair as alt
 
@@ -19,9 +19,7 @@ from normscope.report.style import (
     number_label,
     tips,
 )
-
-if TYPE_CHECKING:
-    from normscope.results import BatchNormRegularization
+from normscope.results import BatchNormRegularization
 
 WIDTH, HEIGHT, COLUMNS = 230, 200, 3
 BAND = 2.0  # standard errors on either side

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import altair as alt
 import numpy as np
@@ -19,9 +19,7 @@ from normscope.report.style import (
     tips,
     whole_axis,
 )
-
-if TYPE_CHECKING:
-    from normscope.results import GramSpectrum, SpectralDensity, Spectrum
+from normscope.results import GramSpectrum, SpectralDensity, Spectrum
 
 WIDTH, HEIGHT = 460, 300
 BAND = 2.0  # standard errors on either side

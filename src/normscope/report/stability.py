@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import altair as alt
 
@@ -17,9 +17,7 @@ from normscope.report.style import (
     tips,
 )
 from normscope.report.wording import counted
-
-if TYPE_CHECKING:
-    from normscope.results.stability import LRRange, StabilityBound, StabilityLimit
+from normscope.results.stability import LRRange, StabilityBound, StabilityLimit
 
 WIDTH, HEIGHT = 520, 320
 COLOURS = {"learned": PALETTE[2], "did not learn": PALETTE[4], "diverged": PALETTE[1]}

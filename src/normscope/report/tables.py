@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from normscope.report.wording import cell, column
-
-if TYPE_CHECKING:
-    import pandas as pd
+from normscope.results.base import DataFrame
 
 ROWS = 120  # of a table in a page; the data has them all
 LONG = 50  # characters above which words are a sentence
@@ -34,7 +32,7 @@ class Table(NamedTuple):
     short: bool
 
 
-def table(frame: pd.DataFrame) -> Table | None:
+def table(frame: DataFrame) -> Table | None:
     """The table of a frame; None if it has no rows."""
     frame = frame.reset_index() if frame.index.name else frame
     records = {str(name): _known(str(name), v) for name, v in frame.to_dict("list").items()}

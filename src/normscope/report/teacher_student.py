@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import altair as alt
 import numpy as np
 
 from normscope.errors import InputError
 from normscope.report.style import NEUTRAL, PALETTE, inline, number_label, tips
-
-if TYPE_CHECKING:
-    from normscope.results import (
-        ErrorCurve,
-        GeneralizationPanel,
-        LearningComparison,
-        LearningPath,
-        LearningRates,
-        OverlapSlopes,
-        SimulatedErrors,
-    )
+from normscope.results import (
+    ErrorCurve,
+    GeneralizationPanel,
+    LearningComparison,
+    LearningPath,
+    LearningRates,
+    OverlapSlopes,
+    SimulatedErrors,
+)
 
 WIDTH, HEIGHT = 460, 300
 NAMES = {

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import altair as alt
 
 from normscope.report.style import NEUTRAL, PALETTE, inline, legend, log_axis, positive, tips
-
-if TYPE_CHECKING:
-    from normscope.results.stability import StabilityBound
-    from normscope.results.what_if import Variant, WhatIf
+from normscope.results.stability import StabilityBound
+from normscope.results.what_if import Variant, WhatIf
 
 WIDTH, ROW = 420, 46
 OPEN = 100  # times the largest rate found at which an open end is drawn at most

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from normscope.checks import Array
 from normscope.record import Record
-from normscope.results.base import Drawable
+from normscope.results.base import DataFrame, Drawable
 from normscope.results.histograms import Histograms
 from normscope.results.layers import Coverage, not_measured
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 LARGEST = math.log10(float(np.finfo(np.float32).max))
 MIN_LAYERS = 3  # of a fit with an error
@@ -137,7 +134,7 @@ class Activations(Drawable):
         """What goes into rectifiers."""
         return tuple(s for s in self.signals if s.rectified)
 
-    def to_frame(self) -> pd.DataFrame:
+    def to_frame(self) -> DataFrame:
         """One row per layer, those left out among them with their reason."""
         return self.coverage.to_frame({s.name: s.row() for s in self.signals})
 

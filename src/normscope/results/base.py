@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from normscope.record import Record
 from normscope.render import chart_of
 
 if TYPE_CHECKING:
     import pandas as pd
+
+DataFrame: TypeAlias = "pd.DataFrame"  # its name alone: pandas takes long to import
 
 
 class Drawable(Record):
@@ -20,18 +22,18 @@ class Drawable(Record):
         return chart_of(self, **options)
 
 
-def framed(data: Any, **options: Any) -> pd.DataFrame:
+def framed(data: Any, **options: Any) -> DataFrame:
     """A table; pandas is imported only when one is asked for."""
     import pandas as pd
 
     return pd.DataFrame(data, **options)
 
 
-def listed(items: Iterable[object], *names: str) -> pd.DataFrame:
+def listed(items: Iterable[object], *names: str) -> DataFrame:
     """A table with one row per item and one column per attribute."""
     return framed([[getattr(item, name) for name in names] for item in items], columns=list(names))
 
 
-def ranked(columns: dict[str, Any], name: str = "rank") -> pd.DataFrame:
+def ranked(columns: dict[str, Any], name: str = "rank") -> DataFrame:
     """A table whose rows are numbered from 1."""
     return framed(columns, index=range(1, len(next(iter(columns.values()))) + 1)).rename_axis(name)

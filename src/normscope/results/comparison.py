@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-from normscope.results.base import Drawable, framed
-
-if TYPE_CHECKING:
-    import pandas as pd
+from normscope.results.base import DataFrame, Drawable, framed
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -43,7 +39,7 @@ class Comparison(Drawable):
         """Measured over predicted."""
         return self.measured / self.predicted if self.predicted else float("inf")
 
-    def to_frame(self) -> pd.DataFrame:
+    def to_frame(self) -> DataFrame:
         """Two rows: J^T J / T, and the loss's own Fisher matrix."""
         columns = {
             "matrix": ["J^T J / T", "Fisher matrix of the loss (approximate prediction)"],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -13,13 +13,10 @@ from normscope.checks import Array
 from normscope.errors import InputError
 from normscope.record import Record
 from normscope.registry import near_match
-from normscope.results.base import Drawable, framed
+from normscope.results.base import DataFrame, Drawable, framed
 from normscope.results.eigenvalues import KroneckerSpectrum, MomentSpectrum, SignedSpectrum
 from normscope.results.layers import Coverage
 from normscope.spec.norms import check_choice
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 PARTS = ("inputs", "gradients", "fisher", "exact")
 
@@ -150,7 +147,7 @@ class Conditioning(Drawable):
         """kappa_p of each layer, infinite for a singular matrix; NaN where there is none."""
         return np.array([math.nan if s is None else s.kappa(p) for s in self.spectra(of)])
 
-    def to_frame(self) -> pd.DataFrame:
+    def to_frame(self) -> DataFrame:
         """One row per layer, those left out included, with the reason."""
         measured = {layer.name: self._columns(layer) for layer in self.layers}
         layers = self.coverage.layers

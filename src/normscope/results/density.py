@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from normscope.checks import Array
 from normscope.errors import InputError
-from normscope.results.base import Drawable, framed
+from normscope.results.base import DataFrame, Drawable, framed
 from normscope.results.estimate import Estimate
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -84,7 +80,7 @@ class SpectralDensity(Drawable):
             convention=dict(self.convention),
         )
 
-    def to_frame(self) -> pd.DataFrame:
+    def to_frame(self) -> DataFrame:
         """One row per grid point: t, density, cumulative and their standard errors."""
         names = ("density", "density_error", "cumulative", "cumulative_error")
         return framed({"t": self.grid} | {name: getattr(self, name) for name in names})

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from normscope.checks import checked_target
 from normscope.errors import InputError
 from normscope.record import Record
 from normscope.render import report_package
-from normscope.results.base import framed
+from normscope.results.base import DataFrame, framed
 from normscope.results.finding import SEVERITIES, Evidence, Finding
 from normscope.results.terminal import terminal_view
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,7 +139,7 @@ class Examination(Record):
             raise InputError(f"A severity is one of {', '.join(SEVERITIES)}. Got {severity!r}.")
         return tuple(f for f in self.findings if f.rank >= SEVERITIES.index(severity))
 
-    def to_frame(self) -> pd.DataFrame:
+    def to_frame(self) -> DataFrame:
         """One row per finding."""
         columns = ["severity", "rule", "layer", "title", "value", "threshold"]
         rows = [

@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING, Any
 from normscope._version import __version__
 from normscope.record import Record
 from normscope.render import report_package
-from normscope.results.base import Drawable, listed
+from normscope.results.base import DataFrame, Drawable, listed
 from normscope.results.examination import Examination
 from normscope.results.finding import SEVERITIES, Finding
 from normscope.results.key_numbers import key_numbers
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import pandas as pd
 
 HEADLINE = ""  # measurement of the numbers at the head of an examination
 CHANGES = ("appeared", "graver", "milder", "disappeared", "same", "not judged")
@@ -108,11 +106,11 @@ class ExaminationDifference(Drawable):
             if s.name in ("loss", "batch")
         )
 
-    def to_frame(self) -> pd.DataFrame:
+    def to_frame(self) -> DataFrame:
         """One row per number."""
         return listed(self.numbers, "measurement", "quantity", "first", "second", "ratio")
 
-    def findings_frame(self) -> pd.DataFrame:
+    def findings_frame(self) -> DataFrame:
         """One row per rule."""
         return listed(self.findings, "rule", "change", "first", "second", "title")
 

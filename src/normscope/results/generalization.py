@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from normscope.checks import Array
-from normscope.results.base import Drawable, framed
+from normscope.results.base import DataFrame, Drawable, framed
 from normscope.results.teacher_student import plus_minus, standard_error_of
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -43,7 +40,7 @@ class ErrorCurve(Drawable):
         """Method and parameters, for a legend."""
         return _label(self.method, self.parameters)
 
-    def to_frame(self) -> pd.DataFrame:
+    def to_frame(self) -> DataFrame:
         """One row per load."""
         columns = {
             "alpha": self.alpha,
@@ -107,7 +104,7 @@ class SimulatedErrors(Drawable):
         """Method and parameters, for a legend."""
         return _label(self.method, self.parameters)
 
-    def to_frame(self) -> pd.DataFrame:
+    def to_frame(self) -> DataFrame:
         """One row per load."""
         columns = {"alpha": self.alpha, "error": self.mean, "standard_error": self.standard_error}
         return framed(columns)
@@ -140,7 +137,7 @@ class GeneralizationPanel(Drawable):
     curves: tuple[ErrorCurve, ...]
     simulated: tuple[SimulatedErrors, ...]
 
-    def to_frame(self) -> pd.DataFrame:
+    def to_frame(self) -> DataFrame:
         """One row per method and load; ``source`` is ``theory`` or ``simulation``."""
         import pandas as pd
 

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from normscope.checks import Array
 from normscope.record import Record
-from normscope.results.base import Drawable
+from normscope.results.base import DataFrame, Drawable
 from normscope.results.histograms import Histograms
 from normscope.results.layers import Coverage, not_measured
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 NAN = float("nan")
 DOMINATED = 0.01  # sigma_max(gradient) / sigma_max(weight) below which the weight dominates
@@ -169,7 +166,7 @@ class Gradients(Drawable):
                 return found
         raise not_measured("gradient", layer, [x.name for x in self.layers])
 
-    def to_frame(self) -> pd.DataFrame:
+    def to_frame(self) -> DataFrame:
         """One row per layer, those left out among them with their reason."""
         return self.coverage.to_frame({layer.name: layer.row() for layer in self.layers})
 

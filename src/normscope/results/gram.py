@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from normscope.checks import Array
-from normscope.results.base import Drawable, ranked
-
-if TYPE_CHECKING:
-    import pandas as pd
+from normscope.results.base import DataFrame, Drawable, ranked
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -53,7 +49,7 @@ class GramSpectrum(Drawable):
         second = float(np.sum(self.values**2))
         return (second / self.trace if self.trace > 0 else 0.0), second**0.5
 
-    def to_frame(self) -> pd.DataFrame:
+    def to_frame(self) -> DataFrame:
         """One row per eigenvalue."""
         return ranked({"value": self.values})
 

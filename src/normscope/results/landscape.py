@@ -5,17 +5,14 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from normscope.checks import Array
 from normscope.errors import InputError
-from normscope.results.base import Drawable, framed
+from normscope.results.base import DataFrame, Drawable, framed
 from normscope.results.layers import Coverage
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -90,7 +87,7 @@ class Landscape(Drawable):
             return first
         return f"{first} and {'another such' if second[0] == first else second[0]}"
 
-    def to_frame(self) -> pd.DataFrame:
+    def to_frame(self) -> DataFrame:
         """One row per grid point and layer; left-out layers come last."""
         growth = self.growth
         rows: list[dict[str, Any]] = []

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from normscope.record import Record
-from normscope.results.base import Drawable, listed
+from normscope.results.base import DataFrame, Drawable, listed
 from normscope.results.stability import StabilityLimit, StabilityTrial
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 FEWEST = 3  # trainings of a race that say where it goes
 
@@ -108,7 +105,7 @@ class LRAdvice(Drawable):
         """One of the bounds, by name."""
         return next(bound for bound in self.bounds if bound.name == name)
 
-    def to_frame(self) -> pd.DataFrame:
+    def to_frame(self) -> DataFrame:
         """One row for the recommendation and one per bound."""
         own = LRBound("recommended", self.lr, self.low, self.high, self.rule, self.reason)
         return listed((own, *self.bounds), "name", "lr", "low", "high", "rule", "reason")

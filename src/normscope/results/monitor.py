@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,10 +16,7 @@ from normscope.checks import Array
 from normscope.errors import InputError
 from normscope.record import Record
 from normscope.registry import near_match
-from normscope.results.base import Drawable, framed
-
-if TYPE_CHECKING:
-    import pandas as pd
+from normscope.results.base import DataFrame, Drawable, framed
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,7 +116,7 @@ class MonitorLog(Drawable):
             raise InputError(f"{quantity!r} was not recorded for layer {layer!r}. {hint}")
         return found[names.index(layer)]
 
-    def to_frame(self) -> pd.DataFrame:
+    def to_frame(self) -> DataFrame:
         """A long table: step, layer, quantity, value."""
         columns = {
             "step": np.concatenate([s.steps for s in self.series] or [np.zeros(0, int)]),

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from normscope.checks import Array
-from normscope.results.base import Drawable, framed
+from normscope.results.base import DataFrame, Drawable, framed
 from normscope.results.layers import Coverage, LayerStatus
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -79,7 +76,7 @@ class GradientNoise(Drawable):
         """M of each layer; they add up to the total."""
         return dict(zip(self.layers, self.noise[1:].tolist(), strict=True))
 
-    def to_frame(self) -> pd.DataFrame:
+    def to_frame(self) -> DataFrame:
         """One row per layer and batch size; ``"(all)"`` is the whole, left-out layers come last."""
         rows: list[dict[str, Any]] = []
         for part, state in enumerate((LayerStatus("(all)", 0, "all"), *self.coverage.ok)):

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from normscope.checks import Array
-from normscope.results.base import Drawable, framed
+from normscope.results.base import DataFrame, Drawable, framed
 from normscope.results.layers import Coverage
 from normscope.spec.norms import check_choice
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 CLEAR = 3.0  # standard errors from zero, below which a ratio says nothing
 
@@ -73,7 +70,7 @@ class OrderProfile(Drawable):
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.asarray(self.measured["q_st"] / self.measured["q"])
 
-    def to_frame(self) -> pd.DataFrame:
+    def to_frame(self) -> DataFrame:
         """One row per layer: each number, its error, the theory's, and the ratio."""
         rows = {name: self._row(i) for i, name in enumerate(self.names)}
         layers = self.coverage.layers

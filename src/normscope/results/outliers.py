@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from normscope.checks import Array
 from normscope.record import Record
-from normscope.results.base import Drawable, ranked
+from normscope.results.base import DataFrame, Drawable, ranked
 from normscope.results.estimate import Estimate
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -49,7 +45,7 @@ class LeadingDirections(Drawable):
         top = max(float(self.values[0]), self.span)  # both are lower bounds of lambda_max
         return self.span / top if top > 0 else 0.0
 
-    def to_frame(self) -> pd.DataFrame:
+    def to_frame(self) -> DataFrame:
         """One row per eigenvalue."""
         columns = {"value": self.values, "bound": self.bounds, "mean_gradient_share": self.shares}
         return ranked(columns)

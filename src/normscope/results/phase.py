@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from normscope.checks import Array
-from normscope.results.base import Drawable, framed
-
-if TYPE_CHECKING:
-    import pandas as pd
+from normscope.results.base import DataFrame, Drawable, framed
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +39,7 @@ class PhaseDiagram(Drawable):
     length_depth: Array
     status: NDArray[np.str_]
 
-    def to_frame(self) -> pd.DataFrame:
+    def to_frame(self) -> DataFrame:
         """One row per grid point."""
         weight, bias = np.meshgrid(self.weight_variances, self.bias_variances)
         columns = ("length", "correlation", "chi1", "correlation_depth", "length_depth", "status")

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, overload
 
 import numpy as np
 
 from normscope.checks import Array
 from normscope.errors import InputError, TheoryError
-from normscope.results.base import Drawable, framed
+from normscope.results.base import DataFrame, Drawable, framed
 from normscope.spec import NetworkSpec
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 SHOWN = (  # columns of a summary
     *("norm", "gamma", "last_norm", "theory", "samples"),
@@ -96,7 +93,7 @@ class Prediction(Drawable):
             )
         return 2 * (1 + momentum) / self.lambda_max if self.lambda_max > 0 else float("inf")
 
-    def to_frame(self) -> pd.DataFrame:
+    def to_frame(self) -> DataFrame:
         """One row per layer: sizes, order parameters, share of lambda_max."""
         spec, order = self.spec, self.order_parameters
         frame = {
@@ -166,7 +163,7 @@ class PredictionSet(Drawable, Sequence[Prediction]):
         """Those of one theory."""
         return PredictionSet(tuple(p for p in self if p.theory == theory))
 
-    def to_frame(self, momentum: float = 0.0) -> pd.DataFrame:
+    def to_frame(self, momentum: float = 0.0) -> DataFrame:
         """One row per prediction."""
         return framed([p.row(momentum) for p in self])
 

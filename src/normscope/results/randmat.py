@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from normscope.checks import Array
 from normscope.record import Record
-from normscope.results.base import Drawable, framed, ranked
-
-if TYPE_CHECKING:
-    import pandas as pd
+from normscope.results.base import DataFrame, Drawable, framed, ranked
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -62,7 +59,7 @@ class DepthConditioning(Drawable):
         with np.errstate(over="ignore"):
             return 10.0**self.log10_largest
 
-    def to_frame(self) -> pd.DataFrame:
+    def to_frame(self) -> DataFrame:
         """One row per depth: means of logs, medians, standard errors of the means."""
         columns: dict[str, Any] = {"log10_edge": self.log10_edge}
         for name in ("log10_condition", "log10_largest", "log10_smallest"):
@@ -127,7 +124,7 @@ class ProductSpectrum(Drawable):
     variances: tuple[float, ...]
     seed: int
 
-    def to_frame(self) -> pd.DataFrame:
+    def to_frame(self) -> DataFrame:
         """One row per singular value: run, rank, value."""
         runs, size = self.values.shape
         return framed(
@@ -217,7 +214,7 @@ class LinearReduction(Record):
         """The least loss that layer ``layer`` alone can reach."""
         return self.loss(self.solution())
 
-    def to_frame(self) -> pd.DataFrame:
+    def to_frame(self) -> DataFrame:
         """One row per problem: scale of its input direction, target norm, least loss."""
         rest = self.matrix @ self.solution() - self.targets
         norms, least = np.linalg.norm(self.targets, axis=0), np.sum(rest**2, axis=0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,10 +12,7 @@ from normscope.checks import Array
 from normscope.errors import InputError
 from normscope.record import Record
 from normscope.registry import near_match
-from normscope.results.base import Drawable, framed
-
-if TYPE_CHECKING:
-    import pandas as pd
+from normscope.results.base import DataFrame, Drawable, framed
 
 FAR = 0.25  # share by which the paper's form may miss the complete one before it is said
 ADDING = 0.1  # share by which the sum of the layers may miss the whole before it is said
@@ -189,7 +186,7 @@ class BatchNormRegularization(Drawable):
         lines += self._warnings()
         return tuple(lines)
 
-    def to_frame(self) -> pd.DataFrame:
+    def to_frame(self) -> DataFrame:
         """One row per layer and batch size; the rows "(all)" are all layers together."""
         rows = [row for layer in self.layers for row in layer.rows()]
         for i, size in enumerate(self.batch_sizes):

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from normscope.checks import Array
-from normscope.results.base import Drawable, ranked
-
-if TYPE_CHECKING:
-    import pandas as pd
+from normscope.results.base import DataFrame, Drawable, ranked
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -56,7 +52,7 @@ class Spectrum(Drawable):
         rate = 2 * (1 + momentum)
         return rate / top, rate / (top + error), rate / (top - error) if top > error else math.inf
 
-    def to_frame(self) -> pd.DataFrame:
+    def to_frame(self) -> DataFrame:
         """One row per eigenvalue: value, residual, bound."""
         columns = {"value": self.values, "residual": self.residuals, "bound": self.bounds}
         return ranked(columns)

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from normscope.checks import Array
 from normscope.record import Record
-from normscope.results.base import Drawable, framed, listed
-
-if TYPE_CHECKING:
-    import pandas as pd
+from normscope.results.base import DataFrame, Drawable, framed, listed
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -152,7 +149,7 @@ class StabilityLimit(Drawable):
         """Whether the interval is closed and the search was not cut short."""
         return self.complete and self.bound.closed
 
-    def to_frame(self) -> pd.DataFrame:
+    def to_frame(self) -> DataFrame:
         """One row per training, by learning rate."""
         names = ("lr", "seed", "outcome", "updates", "start", "final", "chance", "rising", "reason")
         return listed(self.trials, *names).sort_values(["lr", "seed"], ignore_index=True)
@@ -228,7 +225,7 @@ class LRRange(Drawable):
     seconds: float
     convention: dict[str, Any] = field(default_factory=dict)
 
-    def to_frame(self) -> pd.DataFrame:
+    def to_frame(self) -> DataFrame:
         """One row per update: learning rate, loss, fitted loss, slope."""
         columns = {"lr": self.lrs, "loss": self.losses, "fitted": self.fitted, "slope": self.slope}
         return framed(columns).rename_axis("step")

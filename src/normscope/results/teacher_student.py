@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from normscope.checks import Array
-from normscope.results.base import Drawable, framed
-
-if TYPE_CHECKING:
-    import pandas as pd
+from normscope.results.base import DataFrame, Drawable, framed
 
 LONG = 1e5  # order parameters from here on are shown as powers of ten
 ORDER = ("gamma", "correlation", "length")  # the order parameters of a path
@@ -66,7 +62,7 @@ class LearningPath(Drawable):
         """Standard error of that mean, (times,); NaN for a single run."""
         return standard_error_of(getattr(self, name))
 
-    def to_frame(self) -> pd.DataFrame:
+    def to_frame(self) -> DataFrame:
         """One row per time: means and, for a simulation, their standard errors."""
         columns = {"time": self.time} | {name: self.mean(name) for name in ORDER}
         if self.num_inputs is not None:
@@ -110,7 +106,7 @@ class LearningComparison(Drawable):
     def _gap(self, name: str) -> Array:
         return self.simulated.mean(name) - self.theory.mean(name)
 
-    def to_frame(self) -> pd.DataFrame:
+    def to_frame(self) -> DataFrame:
         """One row per time: ODE, mean of the runs and its standard error."""
         frame = self.simulated.to_frame()
         for name in ORDER:
@@ -161,7 +157,7 @@ class OverlapSlopes(Drawable):
         """Standard error of the mean, (rates,); NaN for a single run."""
         return standard_error_of(self.slopes)
 
-    def to_frame(self) -> pd.DataFrame:
+    def to_frame(self) -> DataFrame:
         """One row per learning rate."""
         columns = {"lr": self.lr, "slope": self.mean, "standard_error": self.standard_error}
         return framed(columns)
@@ -202,7 +198,7 @@ class LearningRates(Drawable):
     overlap_rate: Array  # (methods, rates) lambda_R
     measured: tuple[OverlapSlopes, ...] = ()
 
-    def to_frame(self) -> pd.DataFrame:
+    def to_frame(self) -> DataFrame:
         """One row per method and learning rate."""
         shape = self.overlap_rate.shape
         columns = {

@@ -5,16 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from normscope.errors import InputError
 from normscope.record import Record
 from normscope.registry import near_match
-from normscope.results.base import Drawable, framed
+from normscope.results.base import DataFrame, Drawable, framed
 from normscope.results.stability import StabilityBound
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 BEFORE = "as it is"
 CRITERIA = ("does-not-learn", "diverges")
@@ -162,7 +159,7 @@ class WhatIf(Drawable):
         ]
         return min(better, key=lambda v: v.reached, default=None)
 
-    def to_frame(self) -> pd.DataFrame:
+    def to_frame(self) -> DataFrame:
         """One row per variant."""
         return framed([self._row(variant) for variant in self.variants])
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from normscope.checks import Array
 from normscope.record import Record
-
-if TYPE_CHECKING:
-    import pandas as pd
+from normscope.results.base import DataFrame, framed
 
 INTERRUPTED = "interrupted from the keyboard"  # the reason of what Ctrl-C ended
 
@@ -84,13 +82,9 @@ class TrainingRun(Record):
         """Loss of the last mini-batch; NaN if there was none."""
         return float(self.losses[-1]) if len(self.losses) else float("nan")
 
-    def to_frame(self) -> pd.DataFrame:
+    def to_frame(self) -> DataFrame:
         """One row per mini-batch: loss and learning rate."""
-        import pandas as pd
-
-        step = pd.RangeIndex(len(self.losses), name="step")
-        frame: pd.DataFrame = pd.DataFrame({"loss": self.losses, "lr": self.lrs}, index=step)
-        return frame
+        return framed({"loss": self.losses, "lr": self.lrs}).rename_axis("step")
 
     def summary(self) -> str:
         """A few lines for a terminal."""
