@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from normscope.cli import options as opt
 from normscope.cli import output
-from normscope.cli.options import Option, command_parser
-from normscope.cli.parser import Parser
+from normscope.cli.options import Option
 from normscope.errors import InputError
 
 if TYPE_CHECKING:
@@ -23,16 +22,11 @@ OPTIONS = (
 )  # fmt: skip
 
 
-def parser() -> Parser:
-    """The flags of this command."""
-    return command_parser(
-        "compare",
-        OPTIONS,
-        description="What is different between two saved examinations: headline numbers, the\n"
-        "numbers of each measurement, and findings that came, went or changed.\n"
-        "Needs neither the networks nor their data.",
-        epilog="example:\n  normscope compare plain.json normalized.json --output compare.html",
-    )
+DESCRIPTION = """What is different between two saved examinations: headline numbers, the
+numbers of each measurement, and findings that came, went or changed.
+Needs neither the networks nor their data."""
+EPILOG = """example:
+  normscope compare plain.json normalized.json --output compare.html"""
 
 
 def run(given: dict[str, Any]) -> None:

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from normscope.cli import options as opt
 from normscope.cli import output
-from normscope.cli.options import Option, command_parser
-from normscope.cli.parser import Parser
+from normscope.cli.options import Option
 from normscope.cli.subjects import NETWORK, RUNNING, TRAINED, check_given, subject_of, users_code
 from normscope.errors import InputError
 from normscope.registry import near_match
@@ -44,21 +43,17 @@ OPTIONS = (
 )  # fmt: skip
 
 
-def parser() -> Parser:
-    """The flags of this command."""
-    return command_parser(
-        "examine",
-        OPTIONS,
-        description="Measure a network on a few batches and say what was found, gravest first:\n"
-        "sharpness, learning rate, signals, conditioning, and what its norms do to it.",
-        epilog="exit codes: 0 done, 1 a finding as grave as --fail-on, 2 bad input,\n"
-        "3 done in part (interrupted; or out of time or a measurement failed, without such a\n"
-        "finding; the rest is saved),\n"
-        "130 interrupted before anything was measured\n\n"
-        "example:\n  normscope examine my_model:make --data my_data:loader --lr 0.1 \\\n"
-        "      --preset standard --output page.html\n"
-        "  normscope examine mlp:64-64-64-10,norm=batch --data digits --json",
-    )
+DESCRIPTION = """Measure a network on a few batches and say what was found, gravest first:
+sharpness, learning rate, signals, conditioning, and what its norms do to it."""
+EPILOG = """exit codes: 0 done, 1 a finding as grave as --fail-on, 2 bad input,
+3 done in part (interrupted; or out of time or a measurement failed, without such a
+finding; the rest is saved),
+130 interrupted before anything was measured
+
+example:
+  normscope examine my_model:make --data my_data:loader --lr 0.1 \\
+      --preset standard --output page.html
+  normscope examine mlp:64-64-64-10,norm=batch --data digits --json"""
 
 
 def run(given: dict[str, Any]) -> int | None:

@@ -8,14 +8,15 @@ import sys
 from collections.abc import Sequence
 
 from normscope._version import __version__
+from normscope.cli.options import command_parser
 from normscope.cli.parser import Parser, UsageError
 from normscope.errors import NormscopeError
 from normscope.registry import Registry
 
 OK, USAGE, INTERRUPTED, PIPE_CLOSED = 0, 2, 130, 141
 
-# name -> (module with parser() and run(arguments), one line for the overview); run may return an
-# exit code: 1 for a check that failed, 3 for a result that is not complete
+# name -> (module with OPTIONS, DESCRIPTION, EPILOG and run(arguments), one line for the overview);
+# run may return an exit code: 1 for a check that failed, 3 for a result that is not complete
 COMMANDS: Registry[tuple[str, str]] = Registry("command")
 for _name, _line in {
     "examine": "what is wrong with a network, and what to do about it",
@@ -60,7 +61,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(command: str, words: list[str]) -> int:
     module = importlib.import_module(COMMANDS[command][0])
-    code: int | None = module.run(module.parser().parse(words))
+    texts = {"description": module.DESCRIPTION, "epilog": module.EPILOG}
+    parser = command_parser(command, module.OPTIONS, **texts)
+    code: int | None = module.run(parser.parse(words))
     return OK if code is None else code
 
 

@@ -8,8 +8,7 @@ from typing import Any
 from normscope.cli import options as opt
 from normscope.cli import output
 from normscope.cli.examine import PARTIAL
-from normscope.cli.options import Option, command_parser
-from normscope.cli.parser import Parser
+from normscope.cli.options import Option
 from normscope.cli.subjects import NETWORK, RUNNING, TRAINED, check_given, subject_of, users_code
 from normscope.errors import InputError
 from normscope.registry import Registry
@@ -58,17 +57,13 @@ OPTIONS = (
 )  # fmt: skip
 
 
-def parser() -> Parser:
-    """The flags of this command."""
-    return command_parser(
-        "max-lr",
-        OPTIONS,
-        description="Train copies of a network to find where training diverges and where it no\n"
-        "longer learns, as intervals; the network itself is not touched.",
-        epilog="exit codes: 0 done, 2 bad input, 3 done in part (interrupted or out of time),\n"
-        "130 interrupted before anything was known\n\n"
-        "example:\n  normscope max-lr mlp:64-64-10 --data digits --momentum 0.9 --chart limit.png",
-    )
+DESCRIPTION = """Train copies of a network to find where training diverges and where it no
+longer learns, as intervals; the network itself is not touched."""
+EPILOG = """exit codes: 0 done, 2 bad input, 3 done in part (interrupted or out of time),
+130 interrupted before anything was known
+
+example:
+  normscope max-lr mlp:64-64-10 --data digits --momentum 0.9 --chart limit.png"""
 
 
 def run(given: dict[str, Any]) -> int | None:

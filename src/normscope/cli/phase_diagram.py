@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from normscope.cli import options as opt
 from normscope.cli import output
-from normscope.cli.options import Option, command_parser
-from normscope.cli.parser import Parser
+from normscope.cli.options import Option
 from normscope.errors import InputError
 
 if TYPE_CHECKING:
@@ -29,17 +28,12 @@ MOST_ROWS = 11  # of the table; the diagram itself may have any number
 PHASES = ("ordered", "edge", "chaotic", "diverges")
 
 
-def parser() -> Parser:
-    """The flags of this command."""
-    return command_parser(
-        "phase-diagram",
-        OPTIONS,
-        description="Fixed points, chi_1 and depth scales of wide networks without norm, on a\n"
-        "grid of weight and bias variances. chi_1 < 1: ordered, gradients vanish with\n"
-        "depth; chi_1 > 1: chaotic, gradients explode.",
-        epilog="example:\n  normscope phase-diagram tanh --weight-variances 0.5:4:100 \\\n"
-        "      --bias-variances 0:1:100 --chart phases.png",
-    )
+DESCRIPTION = """Fixed points, chi_1 and depth scales of wide networks without norm, on a
+grid of weight and bias variances. chi_1 < 1: ordered, gradients vanish with
+depth; chi_1 > 1: chaotic, gradients explode."""
+EPILOG = """example:
+  normscope phase-diagram tanh --weight-variances 0.5:4:100 \\
+      --bias-variances 0:1:100 --chart phases.png"""
 
 
 def run(given: dict[str, Any]) -> None:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from normscope.cli import architectures, output
 from normscope.cli import options as opt
-from normscope.cli.options import Option, command_parser
-from normscope.cli.parser import Parser
+from normscope.cli.options import Option
 from normscope.errors import InputError, TheoryError
 
 if TYPE_CHECKING:
@@ -53,16 +52,11 @@ SPEC_OPTIONS = (
 COLUMNS = ("norm", "gamma", "theory", "lambda_max", "lower", "upper", "trace", "critical_lr")
 
 
-def parser() -> Parser:
-    """The flags of this command."""
-    return command_parser(
-        "predict",
-        OPTIONS,
-        description="Largest eigenvalue of the Fisher matrix J^T J / T of a random wide network,\n"
-        "and the largest learning rate that it can bear, 2 (1 + momentum) / lambda_max.",
-        epilog="example:\n  normscope predict mlp:784-1000x3-10 --norm batch --gamma 0.1,0.5,1 \\\n"
-        "      --bias-variance 0.5 --samples 400 --momentum 0.9 --chart figure1.html",
-    )
+DESCRIPTION = """Largest eigenvalue of the Fisher matrix J^T J / T of a random wide network,
+and the largest learning rate that it can bear, 2 (1 + momentum) / lambda_max."""
+EPILOG = """example:
+  normscope predict mlp:784-1000x3-10 --norm batch --gamma 0.1,0.5,1 \\
+      --bias-variance 0.5 --samples 400 --momentum 0.9 --chart figure1.html"""
 
 
 def run(given: dict[str, Any]) -> None:

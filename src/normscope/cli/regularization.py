@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from normscope.cli import options as opt
 from normscope.cli import output
-from normscope.cli.options import Option, command_parser
-from normscope.cli.parser import Parser
+from normscope.cli.options import Option
 from normscope.cli.subjects import GROUP, MODEL_AND_DATA, WEIGHTS, check_given, loaded, users_code
 from normscope.errors import InputError
 
@@ -51,17 +50,12 @@ COLUMNS = {
 }  # fmt: skip
 
 
-def parser() -> Parser:
-    """The flags of this command."""
-    return command_parser(
-        "regularization",
-        OPTIONS,
-        description="The noise of batch statistics as a regularizer (Luo et al. 2019): for every\n"
-        "batch-norm layer and batch size the gamma decay zeta it amounts to, and the loss it\n"
-        "adds, predicted and measured.",
-        epilog="example:\n  normscope regularization mlp:64-64-10 --data digits --steps 200 \\\n"
-        "      --batch-sizes 16,64,256 --chart gaps.png",
-    )
+DESCRIPTION = """The noise of batch statistics as a regularizer (Luo et al. 2019): for every
+batch-norm layer and batch size the gamma decay zeta it amounts to, and the loss it
+adds, predicted and measured."""
+EPILOG = """example:
+  normscope regularization mlp:64-64-10 --data digits --steps 200 \\
+      --batch-sizes 16,64,256 --chart gaps.png"""
 
 
 def run(given: dict[str, Any]) -> None:

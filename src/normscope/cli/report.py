@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from normscope._version import __version__
 from normscope.cli import options as opt
 from normscope.cli import output
-from normscope.cli.options import Option, command_parser
-from normscope.cli.parser import Parser
+from normscope.cli.options import Option
 from normscope.errors import InputError
 
 if TYPE_CHECKING:
@@ -25,16 +24,11 @@ OPTIONS = (
 )  # fmt: skip
 
 
-def parser() -> Parser:
-    """The flags of this command."""
-    return command_parser(
-        "report",
-        OPTIONS,
-        description="Rebuild the page of an examination from the data that was saved with it.\n"
-        "Needs neither the network nor its data.",
-        epilog="example:\n  normscope examine mlp:64-64-10 --data digits --save-data run.json\n"
-        "  normscope report run.json --output page.html",
-    )
+DESCRIPTION = """Rebuild the page of an examination from the data that was saved with it.
+Needs neither the network nor its data."""
+EPILOG = """example:
+  normscope examine mlp:64-64-10 --data digits --save-data run.json
+  normscope report run.json --output page.html"""
 
 
 def run(given: dict[str, Any]) -> None:

@@ -8,8 +8,7 @@ from typing import Any
 from normscope.cli import options as opt
 from normscope.cli import output
 from normscope.cli.examine import PARTIAL
-from normscope.cli.options import Option, command_parser
-from normscope.cli.parser import Parser
+from normscope.cli.options import Option
 from normscope.cli.subjects import NETWORK, RUNNING, TRAINED, check_given, subject_of, users_code
 
 Change = str | list[str]
@@ -41,7 +40,9 @@ OPTIONS = (
     Option("output", opt.text, "write the result as JSON", "FILE.json"),
     opt.JSON,
 )  # fmt: skip
-CHANGES = """changes:
+DESCRIPTION = """Make named changes to copies of a network, and table before and after:
+curvature, the learning rates that trainings bear, conditioning."""
+EPILOG = """changes:
   norm-before-last[=KIND]   one more norm, before the last linear layer
   norm-output[=KIND]        one more norm, of the outputs: mean, batch or layer
   norm-on-top[=KIND]        no norm but one, before the last pooling
@@ -49,22 +50,13 @@ CHANGES = """changes:
   replace:KIND->KIND        such as batch->layer (in quotes: > is the shell's)
   gamma[:GLOB]=NUMBER       set the scale of the norms
   scale-weights[:GLOB]=NUMBER, fold[:GLOB], freeze:GLOB
-"""
 
+exit codes: 0 done, 2 bad input, 3 done in part (interrupted or out of time),
+130 interrupted before anything was known
 
-def parser() -> Parser:
-    """The flags of this command."""
-    return command_parser(
-        "what-if",
-        OPTIONS,
-        description="Make named changes to copies of a network, and table before and after:\n"
-        "curvature, the learning rates that trainings bear, conditioning.",
-        epilog=f"{CHANGES}\n"
-        "exit codes: 0 done, 2 bad input, 3 done in part (interrupted or out of time),\n"
-        "130 interrupted before anything was known\n\n"
-        "example:\n  normscope what-if mlp:64-64-64-10,norm=batch --data digits \\\n"
-        "      --changes norm-before-last,gamma=0.1",
-    )
+example:
+  normscope what-if mlp:64-64-64-10,norm=batch --data digits \\
+      --changes norm-before-last,gamma=0.1"""
 
 
 def run(given: dict[str, Any]) -> int | None:

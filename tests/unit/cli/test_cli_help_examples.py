@@ -25,7 +25,7 @@ loader = [(torch.randn(32, 6), torch.randint(0, 3, (32,))) for _ in range(2)]
 
 
 def examples(command: str) -> list[list[str]]:
-    epilog = importlib.import_module(COMMANDS[command][0]).parser().epilog
+    epilog = importlib.import_module(COMMANDS[command][0]).EPILOG
     text = epilog.split("example:\n")[1].replace("\\\n", " ")
     return [shlex.split(line) for line in text.splitlines() if line.strip()]
 
