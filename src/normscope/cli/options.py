@@ -102,9 +102,7 @@ class _CommandParser(Parser):
     def __init__(self, command: str, options: Sequence[Option], **kwargs: Any) -> None:
         places = " ".join(option.metavar for option in options if option.positional)
         super().__init__(
-            prog=f"normscope {command}",
-            usage=f"normscope {command} {places} [options]",
-            **kwargs,
+            prog=f"normscope {command}", usage=f"normscope {command} {places} [options]", **kwargs
         )
         self.command, self.options = command, {option.name: option for option in options}
 

@@ -250,11 +250,7 @@ class Risk:
     def function(self) -> ModelFunction:
         """The outputs as a function of the parameters, at the model's present point."""
         function = ModelFunction(
-            self.model,
-            self.parameters,
-            self.objective,
-            statistics=self.statistics,
-            seed=self.seed,
+            self.model, self.parameters, self.objective, statistics=self.statistics, seed=self.seed
         )
         _check_parameters(function)
         return function

@@ -115,9 +115,7 @@ def _map(landscape: Landscape, title: str | None) -> Any:
     notes = [f"{landscape.way}; start {landscape.initial_loss:.4g}"]
     notes += [f"{blank} of {landscape.loss.size} cells are blank: not finite"] if blank else []
     return heat.properties(
-        width=420,
-        height=360,
-        title=alt.Title(title or "Loss around the network", subtitle=notes),
+        width=420, height=360, title=alt.Title(title or "Loss around the network", subtitle=notes)
     )
 
 

@@ -227,8 +227,7 @@ def _errors(
         layers.append(spans.encode(y=alt.Y("low:Q", **y), y2="high:Q"))
         layers.append(base.mark_point(**DOTS, clip=True).encode(y=alt.Y("error:Q", **y)))
     heading = alt.Title(
-        title or "Generalization error against the load",
-        subtitle=_notes(curves, simulated, top),
+        title or "Generalization error against the load", subtitle=_notes(curves, simulated, top)
     )
     return alt.layer(*layers).properties(width=WIDTH, height=HEIGHT + 40, title=heading)
 

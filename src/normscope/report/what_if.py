@@ -13,11 +13,7 @@ from normscope.results.what_if import Variant, WhatIf
 
 WIDTH, ROW = 420, 46
 OPEN = 100  # times the largest rate found at which an open end is drawn at most
-KINDS = {
-    "local threshold": PALETTE[0],
-    "learns no more at": PALETTE[4],
-    "diverges at": PALETTE[1],
-}
+KINDS = {"local threshold": PALETTE[0], "learns no more at": PALETTE[4], "diverges at": PALETTE[1]}
 
 
 def what_if_chart(found: WhatIf, *, title: str | None = None) -> Any:

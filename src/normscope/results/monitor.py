@@ -190,8 +190,6 @@ class MonitorLog(Drawable):
         return f"MonitorLog({len(self.series)} series, {self.num_steps} steps)"
 
 
-def _columns(
-    points: list[tuple[int, float]],
-) -> tuple[NDArray[np.int64], Array]:
+def _columns(points: list[tuple[int, float]]) -> tuple[NDArray[np.int64], Array]:
     steps, values = zip(*points, strict=True)
     return np.array(steps, np.int64), np.array(values, np.float64)

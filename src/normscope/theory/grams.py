@@ -143,12 +143,7 @@ def _train(nets: Networks) -> Gram:
         *(np.vstack([x, np.ones((1, nets.count))]) for x in _train_tildes(nets, diagonal, terms)),
         *(np.zeros((nets.depth, nets.count)) for _ in range(2)),
     )
-    kinds = {
-        "weight": terms.weight,
-        "bias": terms.bias,
-        "gamma": terms.scale,
-        "beta": terms.shift,
-    }
+    kinds = {"weight": terms.weight, "bias": terms.bias, "gamma": terms.scale, "beta": terms.shift}
     return Gram(kinds, _as_dict(order), None, _hats(nets), None, _equations([train_gram]))
 
 

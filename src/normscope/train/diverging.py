@@ -83,13 +83,7 @@ class DivergingUpdate:
         """
         rule = Divergence(floor=self.limit, factor=NONE)
         return landscape(
-            model,
-            [self.batch],
-            loss,
-            start=self.before,
-            end=self.after,
-            divergence=rule,
-            **options,
+            model, [self.batch], loss, start=self.before, end=self.after, divergence=rule, **options
         )
 
     def summary(self) -> str:

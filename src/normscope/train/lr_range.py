@@ -159,12 +159,7 @@ def _answer(run: TrainingRun) -> LRRange:
 
 
 def _suggested(
-    lrs: Array,
-    slope: Array,
-    best: int,
-    turn: float,
-    what: str,
-    fields: dict[str, Any],
+    lrs: Array, slope: Array, best: int, turn: float, what: str, fields: dict[str, Any]
 ) -> LRRange:
     fast = slope <= slope[best] / 2
     first = best - int(np.argmin(np.append(fast[best::-1], False))) + 1
@@ -193,13 +188,7 @@ def _none(reason: str, fields: dict[str, Any]) -> LRRange:
     )
 
 
-def _turn(
-    lrs: Array,
-    curve: Array,
-    noise: Array,
-    *,
-    diverged: bool,
-) -> float:
+def _turn(lrs: Array, curve: Array, noise: Array, *, diverged: bool) -> float:
     """The last rate at which the fit is no higher than its lowest point, but for noise."""
     lowest = int(np.argmin(curve))
     last = int(np.flatnonzero(curve <= curve[lowest] + SIGMAS * noise[lowest])[-1])

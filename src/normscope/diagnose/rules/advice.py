@@ -23,11 +23,7 @@ def recommended(case: Case) -> Iterator[Finding]:
     if not advice.settled:
         return
     shown = evidence(
-        "recommended learning rate",
-        advice.lr,
-        low=advice.low,
-        high=advice.high,
-        source="advice",
+        "recommended learning rate", advice.lr, low=advice.low, high=advice.high, source="advice"
     )
     if case.trained and advice.race and (calm := _calm_rate(advice)) < advice.lr:
         yield _to_train_on(case, calm, shown)

@@ -158,10 +158,7 @@ class Groups:
         self._size = int(VECTORIZED_BYTES // max(bytes_per_row, 1.0)) if small else 1
 
     def apply(
-        self,
-        group: Callable[[Tensor], Tensor],
-        one: Callable[[Tensor], Tensor],
-        vectors: Tensor,
+        self, group: Callable[[Tensor], Tensor], one: Callable[[Tensor], Tensor], vectors: Tensor
     ) -> Tensor:
         """The results for all rows of ``vectors``, stacked."""
         if len(vectors) == 1:
@@ -202,8 +199,4 @@ def require_outputs(risk: Risk, what: str) -> None:
 
 def described(risk: Risk, function: ModelFunction, matrix: str) -> dict[str, str]:
     """The convention of an operator: the risk's, its own parameter set and the matrix."""
-    return {
-        "matrix": matrix,
-        **risk.convention,
-        "parameters": function.parameters.description,
-    }
+    return {"matrix": matrix, **risk.convention, "parameters": function.parameters.description}

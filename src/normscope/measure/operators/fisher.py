@@ -26,11 +26,7 @@ from normscope.subject.session import product
 
 
 def fisher(
-    risk: Risk,
-    *,
-    kind: str = "true",
-    seed: int = 0,
-    layers: str | Sequence[str] | None = None,
+    risk: Risk, *, kind: str = "true", seed: int = 0, layers: str | Sequence[str] | None = None
 ) -> FisherOperator:
     r"""The Fisher matrix of the risk, (parameters, parameters), symmetric, positive semidefinite.
 

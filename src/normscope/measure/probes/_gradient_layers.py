@@ -49,14 +49,7 @@ class LayerSums:
         self._channels: Any = 0.0
 
     def add(
-        self,
-        x: Tensor,
-        g: Tensor,
-        mean: Tensor,
-        source: str,
-        *,
-        samples: int,
-        with_terms: bool,
+        self, x: Tensor, g: Tensor, mean: Tensor, source: str, *, samples: int, with_terms: bool
     ) -> None:
         """One batch of ``samples``: input, gradient of the output, means of the in-channels."""
         if with_terms:

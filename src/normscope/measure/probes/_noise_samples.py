@@ -40,13 +40,7 @@ class Gradients:
         random: a pass draws random numbers, as dropout does.
     """
 
-    def __init__(
-        self,
-        problem: Problem,
-        layers: ParameterLayers,
-        *,
-        statistics: str,
-    ) -> None:
+    def __init__(self, problem: Problem, layers: ParameterLayers, *, statistics: str) -> None:
         self._model = problem.model
         self._objective = problem.objective
         self._layers = layers

@@ -143,12 +143,7 @@ def bn_path(
 
 
 def wn_path(
-    start: Start,
-    times: ArrayLike,
-    *,
-    lr: float,
-    student: str = "relu",
-    fixed_length: bool = False,
+    start: Start, times: ArrayLike, *, lr: float, student: str = "relu", fixed_length: bool = False
 ) -> LearningPath:
     """Path of weight norm: :func:`bn_path` without gamma decay."""
     return bn_path(start, times, lr=lr, zeta=0.0, student=student, fixed_length=fixed_length)
