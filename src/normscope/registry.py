@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Generic, TypeVar
 
 from normscope.errors import InputError
@@ -21,9 +21,9 @@ def near_match(name: str, known: list[str]) -> str:
 class Registry(Generic[T]):
     """Names of one kind of thing; an unknown name is an error that suggests the near match."""
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: str, entries: Mapping[str, T] | None = None) -> None:
         self.kind = kind
-        self._entries: dict[str, T] = {}
+        self._entries: dict[str, T] = dict(entries or {})
 
     def add(self, name: str, entry: T, *, replace: bool = False) -> T:
         """Register ``entry`` under ``name``; an existing name is kept unless ``replace``."""

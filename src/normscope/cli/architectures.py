@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from normscope.spec import NetworkSpec
 
 Maker = Callable[[str, dict[str, Any]], "NetworkSpec"]
-ARCHITECTURES: Registry[Maker] = Registry("architecture")
 FORMS = {
     "mlp": "mlp:784-1000-1000-10",
     "cnn": "cnn:3x32x32:30-60-90",
@@ -89,6 +88,6 @@ def _widths(sizes: str, kind: str) -> list[int]:
     return widths
 
 
-ARCHITECTURES.add("mlp", _mlp)
-ARCHITECTURES.add("cnn", _cnn)
-ARCHITECTURES.add("resmlp", _residual_mlp)
+ARCHITECTURES: Registry[Maker] = Registry(
+    "architecture", {"mlp": _mlp, "cnn": _cnn, "resmlp": _residual_mlp}
+)

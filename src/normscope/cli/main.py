@@ -17,8 +17,7 @@ OK, USAGE, INTERRUPTED, PIPE_CLOSED = 0, 2, 130, 141
 
 # name -> (module with OPTIONS, DESCRIPTION, EPILOG and run(arguments), one line for the overview);
 # run may return an exit code: 1 for a check that failed, 3 for a result that is not complete
-COMMANDS: Registry[tuple[str, str]] = Registry("command")
-for _name, _line in {
+_LINES = {
     "examine": "what is wrong with a network, and what to do about it",
     "max-lr": "the largest stable learning rate, found by short training runs",
     "what-if": "what named changes would do to a network, before and after",
@@ -27,8 +26,10 @@ for _name, _line in {
     "regularization": "how strongly batch norm regularizes, by batch size",
     "report": "rebuild the page of a saved examination, without the model",
     "compare": "two saved examinations, number by number and finding by finding",
-}.items():
-    COMMANDS.add(_name, (f"normscope.cli.{_name.replace('-', '_')}", _line))
+}
+COMMANDS: Registry[tuple[str, str]] = Registry(
+    "command", {k: (f"normscope.cli.{k.replace('-', '_')}", line) for k, line in _LINES.items()}
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -15,8 +15,6 @@ from normscope.registry import Registry
 
 SEARCH = "search"
 Settings = dict[str, Any]
-# what a mode finds, and whether it came to its end
-MODES: Registry[Callable[[Settings], tuple[Any, bool]]] = Registry("mode")
 # options that only some modes have
 OWN = {
     "weight_decay": ("bisect", "range"),
@@ -111,9 +109,10 @@ def _suggested(settings: Settings) -> tuple[Any, bool]:
     return found, not found.ended
 
 
-MODES.add("bisect", _bisected)
-MODES.add("range", _ranged)
-MODES.add("suggest", _suggested)
+# what a mode finds, and whether it came to its end
+MODES: Registry[Callable[[Settings], tuple[Any, bool]]] = Registry(
+    "mode", {"bisect": _bisected, "range": _ranged, "suggest": _suggested}
+)
 
 
 def _trained(settings: Settings) -> Settings:

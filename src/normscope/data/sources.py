@@ -215,57 +215,44 @@ def _idx_source(
     return IdxSource(title, place, classes, files, url, packed)
 
 
-data_sets: Registry[Source] = Registry("data set")
-data_sets.add("digits", DigitsSource())
-data_sets.add(
-    "mnist",
-    _idx_source(
-        "MNIST",
-        "MNIST/raw",
-        tuple("0123456789"),
-        "https://ossci-datasets.s3.amazonaws.com/mnist",
-        ("6bbc9ace898e44ae57da46a324031adb", "f68b3c2dcbeaaa9fbdd348bbdeb94873"),
-        ("a25bea736e30d166cdddb491f175f624", "d53e105ee54ea40749a09fcbcd1e9432"),
-        ("2646ac647ad5339dbf082846283269ea", "9fb629c4189551a2d022fa330f9573f3"),
-        ("27ae3e4e09519cfbb04c329615203637", "ec29112dd5afa0611ce80d1b7f02629c"),
-    ),
+_MNIST = _idx_source(
+    "MNIST",
+    "MNIST/raw",
+    tuple("0123456789"),
+    "https://ossci-datasets.s3.amazonaws.com/mnist",
+    ("6bbc9ace898e44ae57da46a324031adb", "f68b3c2dcbeaaa9fbdd348bbdeb94873"),
+    ("a25bea736e30d166cdddb491f175f624", "d53e105ee54ea40749a09fcbcd1e9432"),
+    ("2646ac647ad5339dbf082846283269ea", "9fb629c4189551a2d022fa330f9573f3"),
+    ("27ae3e4e09519cfbb04c329615203637", "ec29112dd5afa0611ce80d1b7f02629c"),
 )
-data_sets.add(
-    "fashion-mnist",
-    _idx_source(
-        "Fashion-MNIST",
-        "FashionMNIST/raw",
-        (
-            *("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat"),
-            *("Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),
-        ),
-        "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com",
-        ("f4a8712d7a061bf5bd6d2ca38dc4d50a", "8d4fb7e6c68d591d4c3dfef9ec88bf0d"),
-        ("9018921c3c673c538a1fc5bad174d6f9", "25c81989df183df01b3e8a0aad5dffbe"),
-        ("8181f5470baa50b63fa0f6fddb340f0a", "bef4ecab320f06d8554ea6380940ec79"),
-        ("15d484375f8d13e6eb1aabb0c3f46965", "bb300cfdad3c16e7a12a480ee83cd310"),
+_FASHION = _idx_source(
+    "Fashion-MNIST",
+    "FashionMNIST/raw",
+    (
+        *("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat"),
+        *("Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),
     ),
+    "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com",
+    ("f4a8712d7a061bf5bd6d2ca38dc4d50a", "8d4fb7e6c68d591d4c3dfef9ec88bf0d"),
+    ("9018921c3c673c538a1fc5bad174d6f9", "25c81989df183df01b3e8a0aad5dffbe"),
+    ("8181f5470baa50b63fa0f6fddb340f0a", "bef4ecab320f06d8554ea6380940ec79"),
+    ("15d484375f8d13e6eb1aabb0c3f46965", "bb300cfdad3c16e7a12a480ee83cd310"),
 )
-data_sets.add(
-    "cifar10",
-    CifarSource(
-        classes=(
-            *("airplane", "automobile", "bird", "cat", "deer"),
-            *("dog", "frog", "horse", "ship", "truck"),
-        ),
-        files={
-            "train": (
-                ("data_batch_1", "5dd7e06a14cb22eb9f671a540d1b7c25"),
-                ("data_batch_2", "5ea93a67294ea407fff1d09f752e9692"),
-                ("data_batch_3", "942cd6a4bcdd0dd3c604fbe906cb4421"),
-                ("data_batch_4", "ae636b3ba5c66a11e91e8cb52e771fcb"),
-                ("data_batch_5", "53f37980c15c3d472c316c40844f3f0d"),
-            ),
-            "test": (("test_batch", "803d5f7f4d78ea53de84dbe85f74fb6d"),),
-        },
-        archive=Archive(
-            "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
-            "c32a1d4ab5d03f1284b67883e8d87530",
-        ),
-    ),
+_CIFAR_TRAIN = (
+    ("data_batch_1", "5dd7e06a14cb22eb9f671a540d1b7c25"),
+    ("data_batch_2", "5ea93a67294ea407fff1d09f752e9692"),
+    ("data_batch_3", "942cd6a4bcdd0dd3c604fbe906cb4421"),
+    ("data_batch_4", "ae636b3ba5c66a11e91e8cb52e771fcb"),
+    ("data_batch_5", "53f37980c15c3d472c316c40844f3f0d"),
+)
+_CIFAR_TEST = (("test_batch", "803d5f7f4d78ea53de84dbe85f74fb6d"),)
+_CIFAR_URL = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
+_CIFAR = CifarSource(
+    ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
+    {"train": _CIFAR_TRAIN, "test": _CIFAR_TEST},
+    Archive(_CIFAR_URL, "c32a1d4ab5d03f1284b67883e8d87530"),
+)
+data_sets: Registry[Source] = Registry(
+    "data set",
+    {"digits": DigitsSource(), "mnist": _MNIST, "fashion-mnist": _FASHION, "cifar10": _CIFAR},
 )

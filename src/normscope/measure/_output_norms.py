@@ -98,7 +98,6 @@ def _layer(outputs: Tensor) -> Tensor:
     return made.reshape(len(outputs) * width, -1)
 
 
-_NORMS: Registry[Callable[[Tensor], Tensor]] = Registry("norm on the outputs")
-_NORMS.add("mean", _mean)
-_NORMS.add("batch", _batch)
-_NORMS.add("layer", _layer)
+_NORMS: Registry[Callable[[Tensor], Tensor]] = Registry(
+    "norm on the outputs", {"mean": _mean, "batch": _batch, "layer": _layer}
+)

@@ -18,8 +18,6 @@ Init = Callable[[Tensor, "Tensor | None", torch.Generator], None]
 M = TypeVar("M", bound=nn.Module)
 AFFINE = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
-INITS: Registry[Init] = Registry("initializer")
-
 
 def initialize(model: nn.Module, scheme: str | Init = "he", *, seed: int = 0) -> nn.Module:
     """Draw the weights and biases of all linear and convolutional layers afresh, in place.
@@ -138,7 +136,7 @@ def _glorot(fan_in: int, fan_out: int) -> float:
     return 2 / (fan_in + fan_out)
 
 
-_NAMED: dict[str, Any] = {
+_NAMED: dict[str, Init] = {
     "gaussian": gaussian(),
     "xavier": _with_variance(_glorot),
     "xavier-uniform": _with_variance(_glorot, uniform=True),
@@ -147,5 +145,4 @@ _NAMED: dict[str, Any] = {
     "lecun-uniform": _lecun_uniform,
     "orthogonal": _orthogonal,
 }
-for _name, _draw in _NAMED.items():
-    INITS.add(_name, _draw)
+INITS: Registry[Init] = Registry("initializer", _NAMED)

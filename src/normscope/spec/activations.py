@@ -41,7 +41,6 @@ class Activation:
     parameter: float | None = None
 
 
-ACTIVATIONS: Registry[Callable[[float | None], Activation]] = Registry("activation")
 _CALL = re.compile(r"\s*([A-Za-z_][\w-]*)\s*(?:\(\s*([^()]*?)\s*\))?\s*$")
 
 
@@ -170,7 +169,7 @@ _PLAIN = [
     Activation("gelu", lambda x: x * special.ndtr(x), _gelu_derivative),
     Activation("silu", lambda x: x * special.expit(x), _silu_derivative),
 ]
-for _made in _PLAIN:
-    ACTIVATIONS.add(_made.name, _fixed(_made))
-ACTIVATIONS.add("leaky_relu", _leaky_relu)
-ACTIVATIONS.add("erf", _erf)
+ACTIVATIONS: Registry[Callable[[float | None], Activation]] = Registry(
+    "activation",
+    {made.name: _fixed(made) for made in _PLAIN} | {"leaky_relu": _leaky_relu, "erf": _erf},
+)

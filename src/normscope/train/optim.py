@@ -44,10 +44,7 @@ def _refuse_momentum(name: str, momentum: float) -> None:
         )
 
 
-optimizers: Registry[Builder] = Registry("optimizer")
-optimizers.add("sgd", _sgd)
-optimizers.add("adam", _adam)
-optimizers.add("adamw", _adamw)
+optimizers: Registry[Builder] = Registry("optimizer", {"sgd": _sgd, "adam": _adam, "adamw": _adamw})
 
 
 def check_optimizer(optimizer: object) -> None:

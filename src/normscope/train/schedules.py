@@ -115,13 +115,11 @@ def _known(number: int | None, who: str, remedy: str) -> int:
     return number
 
 
-schedules: Registry[Schedule] = Registry("schedule")
-schedules.add("constant", Constant())
-schedules.add("step", StepDecay())
-schedules.add("epoch", EpochDecay())
-schedules.add("inverse-time", InverseTime())
-schedules.add("exponential", Exponential())
-schedules.add("warm-start", WarmStart())
+_NAMED: dict[str, Schedule] = {
+    **{"constant": Constant(), "step": StepDecay(), "epoch": EpochDecay()},
+    **{"inverse-time": InverseTime(), "exponential": Exponential(), "warm-start": WarmStart()},
+}
+schedules: Registry[Schedule] = Registry("schedule", _NAMED)
 
 
 def as_schedule(schedule: str | Schedule) -> Schedule:

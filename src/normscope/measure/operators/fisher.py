@@ -257,10 +257,9 @@ def _require_curvature(risk: Risk, terms: list[_Term]) -> None:
         )
 
 
-_KINDS: Registry[RootMaker] = Registry("kind of Fisher matrix")
-_KINDS.add("true", _true)
-_KINDS.add("sampled", _sampled)
-_KINDS.add("empirical", _empirical)
+_KINDS: Registry[RootMaker] = Registry(
+    "kind of Fisher matrix", {"true": _true, "sampled": _sampled, "empirical": _empirical}
+)
 
 
 def _description(risk: Risk, kind: str, seed: int) -> str:

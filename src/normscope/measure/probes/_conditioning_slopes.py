@@ -122,7 +122,6 @@ def _shaped(slope: Tensor, outputs: Any) -> list[Tensor]:
     return [part.reshape(leaf.shape).to(leaf) for part, leaf in parts]
 
 
-KINDS: Registry[Maker] = Registry("kind of labels")
-KINDS.add("empirical", _empirical)
-KINDS.add("sampled", _sampled)
-KINDS.add("true", _true)
+KINDS: Registry[Maker] = Registry(
+    "kind of labels", {"empirical": _empirical, "sampled": _sampled, "true": _true}
+)

@@ -36,9 +36,6 @@ class NormKind:
     keeps_length: bool = False
 
 
-NORMS: Registry[NormKind] = Registry("norm")
-
-
 def make_norm(name: str, num_features: int, **options: Any) -> nn.Module:
     """The norm of that name for ``(batch, channel, *space)``; see ``NORMS`` for the names.
 
@@ -111,7 +108,7 @@ def _rms(channels: int, **options: Any) -> nn.Module:
 
 
 _AFFINE = ("scale", "shift")
-for _name, _entry in {
+_NAMED = {
     "batch": NormKind(_batch(), "batch norm"),
     "batch-no-affine": NormKind(
         _batch(parts=("mean", "variance")), "batch norm without scale, shift"
@@ -142,5 +139,5 @@ for _name, _entry in {
     "weight-variance": NormKind(
         _batch(parts=("variance", *_AFFINE)), "weight norm with variance-only batch norm", True
     ),
-}.items():
-    NORMS.add(_name, _entry)
+}
+NORMS: Registry[NormKind] = Registry("norm", _NAMED)

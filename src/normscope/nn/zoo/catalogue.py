@@ -18,7 +18,6 @@ from normscope.nn.zoo.residual import cifar_preresnet, cifar_resnet, cifar_vgg, 
 from normscope.registry import Registry, near_match
 from normscope.spec import cnn, mlp
 
-ZOO: Registry[Callable[..., nn.Module]] = Registry("network")
 _DEPTH = re.compile(r"(resnet|vgg|preresnet)(\d+)")
 _FAMILIES: dict[str, Callable[..., nn.Module]] = {
     "resnet": cifar_resnet,
@@ -134,14 +133,11 @@ def _wei_cnn(*, norm: str | None = "batch", gamma: float | None = None, seed: in
     return build(spec, seed)
 
 
-ZOO.add("mlp", mlp_network)
-ZOO.add("cnn6", cnn6)
-ZOO.add("vgg16", vgg16)
-ZOO.add("resnet18", resnet18)
-ZOO.add("wei-mlp", _wei_mlp)
-ZOO.add("wei-cnn", _wei_cnn)
-
-
+_NAMED: dict[str, Callable[..., nn.Module]] = {
+    **{"mlp": mlp_network, "cnn6": cnn6, "vgg16": vgg16, "resnet18": resnet18},
+    **{"wei-mlp": _wei_mlp, "wei-cnn": _wei_cnn},
+}
+ZOO: Registry[Callable[..., nn.Module]] = Registry("network", _NAMED)
 for _depth in (8, 14, 20, 32, 44, 56, 110, 1202):
     for _family, _make in _FAMILIES.items():
         ZOO.add(f"{_family}{_depth}", functools.partial(_make, _depth))

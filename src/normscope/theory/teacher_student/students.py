@@ -46,29 +46,16 @@ def _relu_target(r: Array) -> Array:
     return made
 
 
-STUDENTS: Registry[Student] = Registry("student")
-STUDENTS.add(
-    "relu",
-    Student(
-        name="relu",
-        function=lambda u: np.maximum(u, 0.0),
-        slope=lambda u: np.asarray(u > 0, dtype=float),
-        power=0.5,
-        cross=lambda r: arccosine_kernel(r) / 2,
-        target=_relu_target,
-    ),
+_RELU = Student(
+    name="relu",
+    function=lambda u: np.maximum(u, 0.0),
+    slope=lambda u: np.asarray(u > 0, dtype=float),
+    power=0.5,
+    cross=lambda r: arccosine_kernel(r) / 2,
+    target=_relu_target,
 )
-STUDENTS.add(
-    "linear",
-    Student(
-        name="linear",
-        function=lambda u: u,
-        slope=np.ones_like,
-        power=1.0,
-        cross=lambda r: r,
-        target=np.ones_like,
-    ),
-)
+_LINEAR = Student("linear", lambda u: u, np.ones_like, 1.0, lambda r: r, np.ones_like)
+STUDENTS: Registry[Student] = Registry("student", {"relu": _RELU, "linear": _LINEAR})
 
 
 @equation(NORMSCOPE, "docs/design/0006, linear student")

@@ -217,10 +217,10 @@ class LastLayerProbe(MonitorProbe):
 
 
 # name -> probe
-PROBES: Registry[Callable[[], MonitorProbe]] = Registry("monitor probe")
-PROBES.add("updates", UpdateProbe)
-PROBES.add("activations", ActivationProbe)
-PROBES.add("last_layer", LastLayerProbe)
+PROBES: Registry[Callable[[], MonitorProbe]] = Registry(
+    "monitor probe",
+    {"updates": UpdateProbe, "activations": ActivationProbe, "last_layer": LastLayerProbe},
+)
 
 
 def as_probes(probes: Any) -> dict[str, MonitorProbe]:

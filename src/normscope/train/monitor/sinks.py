@@ -113,10 +113,9 @@ def _summary_writer(folder: Any) -> Any:
 
 
 # name -> sink(target); a target follows the name after a colon
-SINKS: Registry[Callable[..., Any]] = Registry("sink")
-SINKS.add("memory", MemorySink)
-SINKS.add("jsonl", JsonlSink)
-SINKS.add("tensorboard", TensorBoardSink)
+SINKS: Registry[Callable[..., Any]] = Registry(
+    "sink", {"memory": MemorySink, "jsonl": JsonlSink, "tensorboard": TensorBoardSink}
+)
 
 
 def as_sinks(sinks: Any) -> list[Sink]:
