@@ -36,40 +36,27 @@ def _covered(case: Case, needs: tuple[str, ...]) -> bool:
 
 def headline(results: dict[str, Any], convention: dict[str, Any]) -> tuple[Evidence, ...]:
     """The few numbers that one would want to see first."""
-    numbers = []
+    numbers: list[Evidence] = []
+
+    def add(source: str, quantity: str, value: float, low: float, high: float) -> None:
+        numbers.append(Evidence(quantity, value, None, low, high, source))
+
     if "sharpness" in results:
         spectrum = results["sharpness"]
         top, bound = spectrum.largest, float(spectrum.bounds[0])
         of_loss = spectrum.convention.get("matrix", "").startswith("Hessian")
         matrix = "Hessian" if of_loss else "Gauss-Newton"
-        numbers.append(
-            Evidence(
-                f"lambda_max of the loss ({matrix})",
-                top,
-                None,
-                top - bound,
-                top + bound,
-                "sharpness",
-            )
-        )
+        add("sharpness", f"lambda_max of the loss ({matrix})", top, top - bound, top + bound)
         value, low, high = spectrum.lr_threshold(float(convention.get("momentum") or 0.0))
         if value > 0 and not convention.get("no_threshold"):
-            name = "local threshold of the learning rate"
-            numbers.append(Evidence(name, value, None, low, high, "sharpness"))
+            add("sharpness", "local threshold of the learning rate", value, low, high)
     if "advice" in results and results["advice"].settled:
         advice = results["advice"]
-        numbers.append(
-            Evidence(
-                "recommended learning rate", advice.lr, None, advice.low, advice.high, "advice"
-            )
-        )
+        add("advice", "recommended learning rate", advice.lr, advice.low, advice.high)
     if "stability" in results:
-        bound = results["stability"].diverges
-        numbers.append(Evidence("diverges at", bound.lr, None, bound.low, bound.high, "stability"))
-        bound = results["stability"].does_not_learn
-        numbers.append(
-            Evidence("learns no more at", bound.lr, None, bound.low, bound.high, "stability")
-        )
+        limit = results["stability"]
+        for bound, what in ((limit.diverges, "diverges"), (limit.does_not_learn, "learns no more")):
+            add("stability", f"{what} at", bound.lr, bound.low, bound.high)
     if "gradients" in results:
         numbers.append(Evidence("loss", results["gradients"].loss, source="gradients"))
     return tuple(numbers)

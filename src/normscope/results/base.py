@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import numpy as np
+
+from normscope.checks import Array
 from normscope.record import Record
 from normscope.render import chart_of
 
@@ -20,6 +23,14 @@ class Drawable(Record):
     def chart(self, **options: Any) -> Any:
         """What the class says of its chart, as an Altair chart; ``options`` of the drawing."""
         return chart_of(self, **options)
+
+
+def standard_error_of(per_run: Array, alone: float = np.nan) -> Array:
+    """Of the mean over axis 0; ``alone`` for one run, which says nothing of its own error."""
+    if len(per_run) == 1:
+        return np.full(per_run.shape[1:], alone)
+    error: Array = per_run.std(axis=0, ddof=1) / np.sqrt(len(per_run))
+    return error
 
 
 def framed(data: Any, **options: Any) -> DataFrame:

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from normscope.checks import Array
 from normscope.errors import InputError
-from normscope.results.base import DataFrame, Drawable, framed
+from normscope.results.base import DataFrame, Drawable, framed, standard_error_of
 from normscope.results.estimate import Estimate
 
 
@@ -47,18 +47,24 @@ class SpectralDensity(Drawable):
         """The same quadrature under another smoothing width, on another grid if given."""
         if not (np.isfinite(width) and width > 0):
             raise InputError(f"width is a standard deviation above 0. Got {width!r}.")
+        from scipy.special import ndtr
+
         points = self.grid if grid is None else np.asarray(grid, dtype=np.float64)
-        density = _gaussian_sums(self.nodes, self.weights, points, width)  # (run, points)
-        below = _normal_sums(self.nodes, self.weights, points, width)
+        distance = (points[None] - self.nodes.reshape(-1, 1)) / width  # (run * node, points)
+        bumps = np.exp(-(distance**2) / 2) / (width * np.sqrt(2 * np.pi))
+        density, below = (  # (run, points)
+            np.einsum("rn,rnp->rp", self.weights, part.reshape(*self.nodes.shape, -1))
+            for part in (bumps, ndtr(distance))
+        )
         below = below + self.zero_mass * (points >= 0)
         return replace(
             self,
             grid=points,
             width=float(width),
             density=density.mean(axis=0),
-            density_error=_standard_error(density),
+            density_error=standard_error_of(density, 0.0),
             cumulative=below.mean(axis=0),
-            cumulative_error=_standard_error(below),
+            cumulative_error=standard_error_of(below, 0.0),
         )
 
     def moment(self, power: int) -> Estimate:
@@ -69,7 +75,7 @@ class SpectralDensity(Drawable):
         return Estimate(
             quantity=f"tr A^{power} / n",
             value=float(per_run.mean()),
-            standard_error=float(_standard_error(per_run[:, None])[0]),
+            standard_error=float(standard_error_of(per_run, 0.0)),
             exact=self.exact,
             matvecs=self.matvecs,
             samples=len(per_run),
@@ -101,27 +107,3 @@ class SpectralDensity(Drawable):
             f"SpectralDensity({low:.4g} to {high:.4g}, {len(self.nodes)} runs, "
             f"{self.matvecs} products)"
         )
-
-
-def _standard_error(per_run: Array) -> Array:
-    """Standard error of the mean over axis 0; zero for the one run of an exact density."""
-    runs = len(per_run)
-    if runs == 1:
-        return np.zeros(per_run.shape[1:])
-    error: Array = per_run.std(axis=0, ddof=1) / np.sqrt(runs)
-    return error
-
-
-def _gaussian_sums(nodes: Array, weights: Array, grid: Array, width: float) -> Array:
-    distance = (grid[None] - nodes.reshape(-1, 1)) / width  # (run * node, points)
-    bumps = np.exp(-(distance**2) / 2) / (width * np.sqrt(2 * np.pi))
-    sums: Array = np.einsum("rn,rnp->rp", weights, bumps.reshape(*nodes.shape, -1))
-    return sums
-
-
-def _normal_sums(nodes: Array, weights: Array, grid: Array, width: float) -> Array:
-    from scipy.special import ndtr
-
-    steps = ndtr((grid[None] - nodes.reshape(-1, 1)) / width)
-    sums: Array = np.einsum("rn,rnp->rp", weights, steps.reshape(*nodes.shape, -1))
-    return sums

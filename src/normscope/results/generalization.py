@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from normscope.checks import Array
-from normscope.results.base import DataFrame, Drawable, framed
-from normscope.results.teacher_student import plus_minus, standard_error_of
+from normscope.results.base import DataFrame, Drawable, framed, standard_error_of
+from normscope.results.teacher_student import plus_minus
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -42,13 +42,8 @@ class ErrorCurve(Drawable):
 
     def to_frame(self) -> DataFrame:
         """One row per load."""
-        columns = {
-            "alpha": self.alpha,
-            "error": self.error,
-            "gamma2": self.gamma2,
-            "overlap": self.overlap,
-            "reason": self.reasons,
-        }
+        names = ("alpha", "error", "gamma2", "overlap")
+        columns = {name: getattr(self, name) for name in names} | {"reason": self.reasons}
         return framed(columns | ({"regime": self.regimes} if self.regimes else {}))
 
     def summary(self) -> str:

@@ -13,6 +13,7 @@ from normscope.errors import InputError, TheoryError
 from normscope.results.base import DataFrame, Drawable, framed
 from normscope.spec import NetworkSpec
 
+NUMBERS = ("lambda_max", "lambda_max_split", "lower", "upper", "trace", "mean_eigenvalue")
 SHOWN = (  # columns of a summary
     *("norm", "gamma", "last_norm", "theory", "samples"),
     *("lambda_max", "lower", "upper", "trace", "critical_lr"),
@@ -113,14 +114,7 @@ class Prediction(Drawable):
             "norm": "none" if norm is None else norm.kind,
             "gamma": None if norm is None else norm.gamma,
             "last_norm": self.spec.last_norm or "none",
-            "theory": self.theory,
-            "samples": self.samples,
-            "lambda_max": self.lambda_max,
-            "lambda_max_split": self.lambda_max_split,
-            "lower": self.lower,
-            "upper": self.upper,
-            "trace": self.trace,
-            "mean_eigenvalue": self.mean_eigenvalue,
+            **{name: getattr(self, name) for name in ("theory", "samples", *NUMBERS)},
             "critical_lr": self.critical_lr(momentum) if known else None,
             "flags": self.reason or "",
         }

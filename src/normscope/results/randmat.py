@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from normscope.checks import Array
 from normscope.record import Record
-from normscope.results.base import DataFrame, Drawable, framed, ranked
+from normscope.results.base import DataFrame, Drawable, framed, ranked, standard_error_of
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -248,11 +248,8 @@ def _condition(singular_values: Array, columns: int) -> float:
 
 def _standard_error(values: Array) -> Array:
     """Of the mean over runs; NaN for one run or infinite values: then it is not known."""
-    if len(values) == 1:
-        return np.full(values.shape[1], np.nan)
     finite = np.isfinite(values).all(axis=0)
-    spread = np.where(finite, values, 0.0).std(axis=0, ddof=1) / np.sqrt(len(values))
-    return np.where(finite, spread, np.nan)
+    return np.where(finite, standard_error_of(np.where(finite, values, 0.0)), np.nan)
 
 
 def _plus_minus(error: float) -> str:

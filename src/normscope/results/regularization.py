@@ -19,6 +19,13 @@ ADDING = 0.1  # share by which the sum of the layers may miss the whole before i
 KINKED = 0.1  # share of curvature outside the Hessian before it is said
 SURE = 2  # standard errors before a difference is spoken of
 ALL = "(all)"  # the row of all layers together
+# columns of a table, in two parts, and where one is kept under another name
+_NOISE = ("effective_batch_size", "mean_variance", "deviation_variance")
+_GAPS = (
+    *("zeta", "mean_share", "paper", "first_order", "second_order", "formula", "formula_error"),
+    *("predicted", "predicted_error", "measured", "measured_error", "ratio", "ratio_error"),
+)
+_STORED = {"formula_error": "second_order_error", "predicted_error": "wide_second_order_error"}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -99,30 +106,13 @@ class LayerRegularization(Record):
 
     def rows(self) -> list[dict[str, Any]]:
         """One row per batch size, means over channels."""
+        numbers = {name: getattr(self, _STORED.get(name, name)) for name in (*_NOISE, *_GAPS)}
+        law = {name: float(getattr(self, name).mean()) for name in ("excess_kurtosis", "skewness")}
         return [
-            {
-                "layer": self.layer,
-                "batch_size": int(size),
-                "channels": len(self.gamma),
-                "effective_batch_size": float(self.effective_batch_size[i]),
-                "mean_variance": float(self.mean_variance[i].mean()),
-                "deviation_variance": float(self.deviation_variance[i].mean()),
-                "excess_kurtosis": float(self.excess_kurtosis.mean()),
-                "skewness": float(self.skewness.mean()),
-                "zeta": float(self.zeta[i].mean()),
-                "mean_share": float(self.mean_share[i]),
-                "paper": float(self.paper[i]),
-                "first_order": float(self.first_order[i]),
-                "second_order": float(self.second_order[i]),
-                "formula": float(self.formula[i]),
-                "formula_error": float(self.second_order_error[i]),
-                "predicted": float(self.predicted[i]),
-                "predicted_error": float(self.wide_second_order_error[i]),
-                "measured": float(self.measured[i]),
-                "measured_error": float(self.measured_error[i]),
-                "ratio": float(self.ratio[i]),
-                "ratio_error": float(self.ratio_error[i]),
-            }
+            {"layer": self.layer, "batch_size": int(size), "channels": len(self.gamma)}
+            | {name: float(np.mean(numbers[name][i])) for name in _NOISE}
+            | law
+            | {name: float(np.mean(numbers[name][i])) for name in _GAPS}
             for i, size in enumerate(self.batch_sizes)
         ]
 

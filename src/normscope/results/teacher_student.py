@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from normscope.checks import Array
-from normscope.results.base import DataFrame, Drawable, framed
+from normscope.results.base import DataFrame, Drawable, framed, standard_error_of
 
 LONG = 1e5  # order parameters from here on are shown as powers of ten
 ORDER = ("gamma", "correlation", "length")  # the order parameters of a path
@@ -201,18 +201,12 @@ class LearningRates(Drawable):
     def to_frame(self) -> DataFrame:
         """One row per method and learning rate."""
         shape = self.overlap_rate.shape
-        columns = {
-            "method": np.repeat(self.methods, shape[1]),
-            "lr": np.tile(self.lr, shape[0]),
-            **{
-                name: np.repeat(getattr(self, name), shape[1])
-                for name in ("fixed_gamma", "max_effective_lr", "max_lr")
-            },
-            **{
-                name: getattr(self, name).ravel()
-                for name in ("effective_lr", "gain_rate", "overlap_rate")
-            },
-        }
+        lrs = np.tile(self.lr, shape[0])
+        columns = {"method": np.repeat(self.methods, shape[1]), "lr": lrs}
+        for name in ("fixed_gamma", "max_effective_lr", "max_lr"):
+            columns[name] = np.repeat(getattr(self, name), shape[1])
+        for name in ("effective_lr", "gain_rate", "overlap_rate"):
+            columns[name] = getattr(self, name).ravel()
         return framed(columns)
 
     def summary(self) -> str:
@@ -241,12 +235,3 @@ def _state(gamma: float, correlation: float, length: float) -> str:
     """The order parameters at one time; those of a student that diverged as powers of ten."""
     long = ".4f" if max(abs(gamma), abs(length)) < LONG else ".4g"
     return f"gamma {gamma:{long}}, R {correlation:.4f}, L {length:{long}}"
-
-
-def standard_error_of(per_run: Array) -> Array:
-    """Of the mean over axis 0; one run says nothing of its own error: NaN."""
-    runs = len(per_run)
-    if runs == 1:
-        return np.full(per_run.shape[1:], np.nan)
-    error: Array = per_run.std(axis=0, ddof=1) / np.sqrt(runs)
-    return error

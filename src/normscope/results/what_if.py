@@ -164,27 +164,14 @@ class WhatIf(Drawable):
         return framed([self._row(variant) for variant in self.variants])
 
     def _row(self, v: Variant) -> dict[str, Any]:
-        row: dict[str, Any] = {
-            "change": v.change,
-            "loss": v.loss,
-            "lambda_max": v.lambda_max,
-            "threshold": v.threshold,
-        }
+        row = {name: getattr(v, name) for name in ("change", "loss", "lambda_max", "threshold")}
         for name, bound in (("diverges", v.diverges), ("learns", v.does_not_learn)):
-            row |= {
-                f"{name}_low": math.nan if bound is None else bound.low,
-                f"{name}_high": math.nan if bound is None else bound.high,
-            }
-        gain, low, high = self.limit_ratio(v)
-        return row | {
-            "reached": v.reached,
-            "kappa_80": v.kappa,
-            "curvature_ratio": self.curvature_ratio(v),
-            "limit_ratio": gain,
-            "limit_ratio_low": low,
-            "limit_ratio_high": high,
-            "reason": v.reason,
-        }
+            for end in ("low", "high"):
+                row[f"{name}_{end}"] = math.nan if bound is None else getattr(bound, end)
+        row |= {"reached": v.reached, "kappa_80": v.kappa}
+        row["curvature_ratio"] = self.curvature_ratio(v)
+        names = ("limit_ratio", "limit_ratio_low", "limit_ratio_high")
+        return row | dict(zip(names, self.limit_ratio(v), strict=True)) | {"reason": v.reason}
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -219,19 +206,11 @@ class WhatIf(Drawable):
         return "\n".join([*(line.rstrip() for line in lines), *tail, *self.notes])
 
     def _cells(self, v: Variant) -> list[str]:
-        first = v is self.before
-        return [
-            v.change,
-            _number(v.loss),
-            _number(v.lambda_max),
-            _number(v.threshold),
-            _interval(v.diverges),
-            _interval(v.does_not_learn),
-            _number(v.reached),
-            _number(v.kappa),
-            "1" if first else _times(self.curvature_ratio(v)),
-            "1" if first else _times(self.limit_ratio(v)[0]),
-        ]
+        numbers = [_number(value) for value in (v.loss, v.lambda_max, v.threshold)]
+        limits = [_interval(bound) for bound in (v.diverges, v.does_not_learn)]
+        ratios = [_times(self.curvature_ratio(v)), _times(self.limit_ratio(v)[0])]
+        ratios = ["1", "1"] if v is self.before else ratios
+        return [v.change, *numbers, *limits, _number(v.reached), _number(v.kappa), *ratios]
 
     def __repr__(self) -> str:
         best = self.best

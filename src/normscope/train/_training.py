@@ -220,13 +220,6 @@ class Training:
         if self._checkpoint and self._checkpoint.due(self._step, epoch_ended=epoch_ended):
             self._checkpoint.save(self._state())
 
-    def _random(self) -> dict[str, Any]:
-        return {"global": random_state(self._plan.device), "loader": self._loader_states()}
-
-    def _set_random(self, state: dict[str, Any]) -> None:
-        set_random_state(state["global"], self._plan.device)
-        self._set_loader_states(state["loader"])
-
     def _state(self) -> dict[str, Any]:
         plan = self._plan
         kept = plan.model.state_dict()
@@ -235,7 +228,7 @@ class Training:
             "buffers": {n: b for n, b in plan.model.named_buffers() if n not in kept},
             "optimizer": plan.optimizer.state_dict(),
             "helpers": [helper.state_dict() for helper in plan.stateful],
-            "random": self._random(),
+            "random": {"global": random_state(plan.device), "loader": self._loader_states()},
             "epoch_began_with": self._epoch_began_with,
             "place": [self._step, self._epoch, self._batch],
             "losses": torch.tensor(self._losses, dtype=torch.float64),
@@ -254,7 +247,8 @@ class Training:
         plan.optimizer.load_state_dict(state["optimizer"])
         for helper, kept in zip(plan.stateful, state["helpers"], strict=True):
             helper.load_state_dict(kept)
-        self._set_random(state["random"])
+        set_random_state(state["random"]["global"], plan.device)
+        self._set_loader_states(state["random"]["loader"])
         self._epoch_began_with = state["epoch_began_with"]
         self._step, self._epoch, self._batch = state["place"]
         self._losses, self._lrs = state["losses"].tolist(), state["lrs"].tolist()

@@ -22,29 +22,25 @@ def _sgd(
     return torch.optim.SGD(parameters, lr=lr, momentum=momentum, weight_decay=weight_decay)
 
 
-def _adam(
-    parameters: list[nn.Parameter], lr: float, momentum: float, weight_decay: float
-) -> torch.optim.Optimizer:
-    _refuse_momentum("adam", momentum)
-    return torch.optim.Adam(parameters, lr=lr, weight_decay=weight_decay)
+def _adaptive(name: str, kind: Callable[..., torch.optim.Optimizer]) -> Builder:
+    def build(
+        parameters: list[nn.Parameter], lr: float, momentum: float, weight_decay: float
+    ) -> torch.optim.Optimizer:
+        if momentum:
+            raise InputError(
+                f"momentum={momentum} belongs to sgd; optimizer={name!r} has its own averages. "
+                "Leave it out, or pass optimizer=lambda p: torch.optim.Adam(p, "
+                f"betas=({momentum}, 0.999))."
+            )
+        return kind(parameters, lr=lr, weight_decay=weight_decay)
+
+    return build
 
 
-def _adamw(
-    parameters: list[nn.Parameter], lr: float, momentum: float, weight_decay: float
-) -> torch.optim.Optimizer:
-    _refuse_momentum("adamw", momentum)
-    return torch.optim.AdamW(parameters, lr=lr, weight_decay=weight_decay)
-
-
-def _refuse_momentum(name: str, momentum: float) -> None:
-    if momentum:
-        raise InputError(
-            f"momentum={momentum} belongs to sgd; optimizer={name!r} has its own averages. Leave "
-            f"it out, or pass optimizer=lambda p: torch.optim.Adam(p, betas=({momentum}, 0.999))."
-        )
-
-
-optimizers: Registry[Builder] = Registry("optimizer", {"sgd": _sgd, "adam": _adam, "adamw": _adamw})
+_ADAPTIVE = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
+optimizers: Registry[Builder] = Registry(
+    "optimizer", {"sgd": _sgd} | {name: _adaptive(name, kind) for name, kind in _ADAPTIVE.items()}
+)
 
 
 def check_optimizer(optimizer: object) -> None:

@@ -69,16 +69,7 @@ class BatchNorm(ChannelNorm):
         device: Any = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__(
-            num_features,
-            parts=parts,
-            deviation=deviation,
-            eps=eps,
-            gamma=gamma,
-            channel_axis=channel_axis,
-            device=device,
-            dtype=dtype,
-        )
+        super().__init__(num_features, parts, deviation, eps, gamma, channel_axis, device, dtype)
         self.momentum = _checked_momentum(momentum)
         self.every = None if every is None else checked_count(every, "every")
         self.track_running_stats = track_running_stats

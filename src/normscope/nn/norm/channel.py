@@ -51,7 +51,6 @@ class ChannelNorm(nn.Module):
     def __init__(
         self,
         num_features: int,
-        *,
         parts: Sequence[str],
         deviation: str,
         eps: float,

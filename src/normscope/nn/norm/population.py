@@ -54,16 +54,7 @@ class PopulationNorm(ChannelNorm):
         device: Any = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__(
-            num_features,
-            parts=parts,
-            deviation=deviation,
-            eps=eps,
-            gamma=gamma,
-            channel_axis=channel_axis,
-            device=device,
-            dtype=dtype,
-        )
+        super().__init__(num_features, parts, deviation, eps, gamma, channel_axis, device, dtype)
         check_choice("stat_grad", stat_grad, STAT_GRADS)
         self.stat_grad = stat_grad
         made = {"device": device, "dtype": dtype}
