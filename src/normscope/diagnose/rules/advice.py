@@ -22,47 +22,32 @@ def recommended(case: Case) -> Iterator[Finding]:
     advice = case["advice"]
     if not advice.settled:
         return
-    shown = evidence(
-        "recommended learning rate", advice.lr, low=advice.low, high=advice.high, source="advice"
-    )
+    name = "recommended learning rate"
+    shown = evidence(name, advice.lr, low=advice.low, high=advice.high, source="advice")
     if case.trained and advice.race and (calm := _calm_rate(advice)) < advice.lr:
         yield _to_train_on(case, calm, shown)
         return
     if case.lr is not None and _near(case.lr, advice):
-        yield Finding(
-            "", "ok", f"The learning rate is near the best one, {advice.lr:.2g}", (shown,),
-            advice.reason,
-        )  # fmt: skip
+        title = f"The learning rate is near the best one, {advice.lr:.2g}"
+        yield Finding("", "ok", title, (shown,), advice.reason)
         return
     wide = advice.high > WIDE * advice.low
     asked = "" if case.lr is None else f" instead of {case.lr:.2g}"
-    yield Finding(
-        "",
-        "note",
-        f"Train with a learning rate of about {advice.lr:.2g}{asked}",
-        (shown,),
-        advice.reason,
-        f"Set lr={advice.lr:.2g}"
-        + (f"; from {advice.low:.2g} to {advice.high:.2g} is almost as good." if wide else "."),
-    )
+    title = f"Train with a learning rate of about {advice.lr:.2g}{asked}"
+    around = f"; from {advice.low:.2g} to {advice.high:.2g} is almost as good" if wide else ""
+    yield Finding("", "note", title, (shown,), advice.reason, f"Set lr={advice.lr:.2g}{around}.")
 
 
 def _to_train_on(case: Case, calm: float, shown: Evidence) -> Finding:
     """For a trained network: the rate that keeps what it has learned."""
     if case.lr is not None and case.lr <= calm:
-        return Finding(
-            "", "ok", f"The learning rate is one to train on with, below {calm:.2g}", (shown,),
-            "At larger rates the loss of this trained network rises first.",
-        )  # fmt: skip
-    return Finding(
-        "",
-        "note",
-        f"To train on, keep the learning rate below {calm:.2g}",
-        (shown,),
-        "The network is trained already; at larger rates its loss rises first, and it is trained "
-        "anew.",
-        f"Set lr={calm:.2g} or lower.",
-    )
+        title = f"The learning rate is one to train on with, below {calm:.2g}"
+        meaning = "At larger rates the loss of this trained network rises first."
+        return Finding("", "ok", title, (shown,), meaning)
+    title = f"To train on, keep the learning rate below {calm:.2g}"
+    meaning = "The network is trained already; at larger rates its loss rises first, and it is "
+    meaning += "trained anew."
+    return Finding("", "note", title, (shown,), meaning, f"Set lr={calm:.2g} or lower.")
 
 
 @rule("promising-change", "what_if", source=HUANG2020, where="Sec. on the last layer; Tables A, B")
@@ -74,36 +59,29 @@ def promising(case: Case) -> Iterator[Finding]:
     if not trained:
         return
     if (only := _first_to_learn(case)) is not None:
+        reached = {", as it is": found.before, f" with {only.change!r}": only}
         yield Finding(
             "",
             "warning",
             f"It learns at no rate that was tried, and with {only.change!r} it does",
-            (evidence("lowest loss reached, as it is", found.before.reached, source="what_if"),
-             evidence(f"lowest loss reached with {only.change!r}", only.reached,
-                      source="what_if")),
+            tuple(_seen(f"lowest loss reached{how}", v.reached) for how, v in reached.items()),
             "Copies were trained at many learning rates; as it is, none came below chance.",
             f"Try ns.apply_transform(model, {only.change!r}).",
-        )  # fmt: skip
+        )
         return
     if best is None:
-        yield Finding(
-            "",
-            "ok",
-            "None of the changes tried lets it learn better",
-            (evidence("changes tried", len(trained), source="what_if"),),
-            "Copies were changed and trained: " + ", ".join(v.change for v in trained) + ".",
-        )
+        title = "None of the changes tried lets it learn better"
+        meaning = f"Copies were changed and trained: {', '.join(v.change for v in trained)}."
+        yield Finding("", "ok", title, (_seen("changes tried", len(trained)),), meaning)
         return
     before, (gain, low, high) = found.before.reached, found.limit_ratio(best)
     steps = found.convention.get("steps")
     within = f" in {steps} updates" if steps else ""
     shown = [
-        evidence("lowest loss reached, after / before", best.reached / before, 1.0,
-                 source="what_if"),
-        evidence("largest bearable learning rate, after / before", gain, 1.0, low=low, high=high,
-                 source="what_if"),
-        evidence("lambda_max before / after", found.curvature_ratio(best), source="what_if"),
-    ]  # fmt: skip
+        _seen("lowest loss reached, after / before", best.reached / before, 1.0),
+        _seen("largest bearable learning rate, after / before", gain, 1.0, low=low, high=high),
+        _seen("lambda_max before / after", found.curvature_ratio(best)),
+    ]
     rate = f" at up to {gain:.3g} times the learning rate" if low > 1 else ""
     yield Finding(
         "",
@@ -116,6 +94,10 @@ def promising(case: Case) -> Iterator[Finding]:
         + _other_story(found, best),
         f"Try ns.apply_transform(model, {best.change!r}), then suggest_lr again.",
     )
+
+
+def _seen(quantity: str, value: float, *line: float, **ends: float) -> Evidence:
+    return evidence(quantity, value, *line, source="what_if", **ends)
 
 
 def _longer(case: Case) -> str:

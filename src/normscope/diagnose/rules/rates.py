@@ -19,34 +19,19 @@ def above_threshold(case: Case) -> Iterator[Finding]:
     limit, low, high = case.threshold
     if case.lr is None or not limit > 0:
         return
-    shown = evidence(
-        "learning rate / (2 (1 + momentum) / lambda_max)",
-        case.lr / limit,
-        1.0,
-        low=case.lr / high,
-        high=case.lr / low,
-        source="sharpness",
-    )
+    name, ends = "learning rate / (2 (1 + momentum) / lambda_max)", (case.lr / high, case.lr / low)
+    shown = evidence(name, case.lr / limit, 1.0, low=ends[0], high=ends[1], source="sharpness")
     if case.lr > limit:
         meaning, advice = _beyond(case, limit)
         far = case.lr > FAR * limit and "stability" not in case
-        yield Finding(
-            "",
-            "warning" if far else "note",
-            f"The learning rate {case.lr:.3g} is {'far ' if far else ''}above the local threshold "
-            f"{limit:.3g}",
-            (shown,),
-            f"In the sharpest direction a step overshoots. {meaning}",
-            advice,
-        )
+        severity, where = ("warning", "far above") if far else ("note", "above")
+        title = f"The learning rate {case.lr:.3g} is {where} the local threshold {limit:.3g}"
+        meaning = f"In the sharpest direction a step overshoots. {meaning}"
+        yield Finding("", severity, title, (shown,), meaning, advice)
     else:
-        yield Finding(
-            "",
-            "ok",
-            f"The learning rate {case.lr:.3g} is below the local threshold {limit:.3g}",
-            (shown,),
-            "Gradient descent does not overshoot in the sharpest direction.",
-        )
+        title = f"The learning rate {case.lr:.3g} is below the local threshold {limit:.3g}"
+        meaning = "Gradient descent does not overshoot in the sharpest direction."
+        yield Finding("", "ok", title, (shown,), meaning)
 
 
 def _beyond(case: Case, limit: float) -> tuple[str, str]:
@@ -55,10 +40,8 @@ def _beyond(case: Case, limit: float) -> tuple[str, str]:
     if "stability" in case:
         found: StabilityLimit = case["stability"]
         if case.lr <= min(found.diverges.low, found.does_not_learn.low):
-            return (
-                "Copies that were trained at such rates went unharmed.",
-                "Nothing has to be done.",
-            )
+            meaning = "Copies that were trained at such rates went unharmed."
+            return meaning, "Nothing has to be done."
         if case.lr >= min(found.diverges.high, found.does_not_learn.high):
             return "Here trainings do not pass it unharmed.", _safe_rate(case)
     if case.lr > FAR * limit:
@@ -92,24 +75,18 @@ def above_limit(case: Case) -> Iterator[Finding]:
             known = False
             continue
         severity, title = _verdict(case.lr, bound, verb, verbs)
-        yield Finding(
-            "", severity, title, (_against(case.lr, bound),), _where(bound), _safe_rate(case)
-        )
+        shown = (_against(case.lr, bound),)
+        yield Finding("", severity, title, shown, _where(bound), _safe_rate(case))
         return
     if not known:
         return
     tighter = min(limit.diverges, limit.does_not_learn, key=lambda bound: bound.low)
     if _at_floor(case):  # it need not come any lower
         tighter = limit.diverges
-    yield Finding(
-        "",
-        "ok",
-        f"Training is stable at the learning rate {case.lr:.3g}",
-        (_against(case.lr, tighter),),
-        "Copies of the network do not diverge at this rate and at larger ones."
-        if tighter is limit.diverges
-        else "Copies of the network learn at this rate and at larger ones.",
-    )
+    title = f"Training is stable at the learning rate {case.lr:.3g}"
+    do = "do not diverge" if tighter is limit.diverges else "learn"
+    meaning = f"Copies of the network {do} at this rate and at larger ones."
+    yield Finding("", "ok", title, (_against(case.lr, tighter),), meaning)
 
 
 def _at_floor(case: Case) -> bool:
@@ -137,12 +114,11 @@ def _where(bound: StabilityBound) -> str:
 def _against(lr: float, bound: StabilityBound) -> Evidence:
     """The rate in units of the limit, or of the end of it that is known."""
     if bound.closed:
-        ends = {"low": lr / bound.high, "high": lr / bound.low}
-        return evidence("learning rate / limit by bisection", lr / bound.lr, 1.0,
-                        source="stability", **ends)  # fmt: skip
+        name, ends = "learning rate / limit by bisection", (lr / bound.high, lr / bound.low)
+        return Evidence(name, lr / bound.lr, 1.0, *ends, "stability")
     known = "largest rate that passed" if bound.low > 0 else "a rate that failed"
-    return evidence(f"learning rate / {known}", lr / (bound.low or bound.high), 1.0,
-                    source="stability")  # fmt: skip
+    value = lr / (bound.low or bound.high)
+    return evidence(f"learning rate / {known}", value, 1.0, source="stability")
 
 
 def _safe_rate(case: Case) -> str:

@@ -23,32 +23,27 @@ def pathological(case: Case) -> Iterator[Finding]:
     top, bound = float(found.values[0]), float(found.bounds[0])
     if top <= 0:
         return
+    share, least = found.explained, found.span / max(top + bound, found.span)
+    name = "share of lambda_max along the mean gradients"
+    of_all = "lambda_max of J^T J / T over the weights"
     shown = (
-        evidence("share of lambda_max along the mean gradients", found.explained, MOSTLY,
-                 low=found.span / max(top + bound, found.span), high=found.explained,
-                 source="outliers"),
-        evidence("lambda_max of J^T J / T over the weights", top, low=top - bound, high=top + bound,
-                 source="outliers"),
-    )  # fmt: skip
-    if found.explained < MOSTLY:
-        yield Finding(
-            "",
-            "ok",
-            "The sharpness is not that of the mean gradient",
-            shown,
-            "Normalizing the outputs would not flatten the loss much.",
-        )
+        Evidence(name, share, MOSTLY, least, share, "outliers"),
+        Evidence(of_all, top, None, top - bound, top + bound, "outliers"),
+    )
+    if share < MOSTLY:
+        title = "The sharpness is not that of the mean gradient"
+        meaning = "Normalizing the outputs would not flatten the loss much."
+        yield Finding("", "ok", title, shown, meaning)
         return
     limit, rates = case.threshold[0], [case.lr] if case.lr is not None else []
     if "advice" in case and case["advice"].settled:
         rates.append(case["advice"].lr)
     if rates and not max(rates) > limit:  # NaN: no curvature bounds this optimizer
-        yield Finding(
-            "", "ok", "The sharpness is that of the mean gradients, and does not matter here",
-            shown,
-            "The learning rate is below what the sharpest direction bears." if limit > 0 else
-            "No curvature bounds the learning rate of this optimizer.",
-        )  # fmt: skip
+        title = "The sharpness is that of the mean gradients, and does not matter here"
+        meaning = "No curvature bounds the learning rate of this optimizer."
+        if limit > 0:
+            meaning = "The learning rate is below what the sharpest direction bears."
+        yield Finding("", "ok", title, shown, meaning)
         return
     remedies, advice = _measured_remedy(case)
     # The outputs of a regression are what is asked for: no norm there.
@@ -74,13 +69,10 @@ def _measured_remedy(case: Case) -> tuple[list[Evidence], str]:
         return [], ""
     found = case["what_if"]
     tried = [v for v in found.after if v.change in LAST and found.curvature_ratio(v) > 0]
-    shown = [
-        evidence(f"lambda_max before / after {v.change!r}", found.curvature_ratio(v),
-                 source="what_if")
-        for v in tried
-    ]  # fmt: skip
     if not tried:
         return [], ""
+    ratios = {f"lambda_max before / after {v.change!r}": found.curvature_ratio(v) for v in tried}
+    shown = [evidence(name, ratio, source="what_if") for name, ratio in ratios.items()]
     good = [v for v in tried if found.learns_as_well(v)]
     best = max(good, key=found.curvature_ratio, default=None)
     if best is not None and found.curvature_ratio(best) > FLATTER:
@@ -113,26 +105,19 @@ def gamma_sharpens(case: Case) -> Iterator[Finding]:
     if not scaled:
         return
     widest = max(scaled, key=lambda n: n.gamma)
-    size = evidence("largest gamma (root mean square of a layer)", widest.gamma, WIDE_GAMMA,
-                    source="layout")  # fmt: skip
-    ratio = _against_plain(case)
-    shown = [size]
+    name, ratio = "largest gamma (root mean square of a layer)", _against_plain(case)
+    shown = [evidence(name, widest.gamma, WIDE_GAMMA, source="layout")]
     if ratio is not None:
-        shown.append(
-            evidence("predicted lambda_max, with norms / without", ratio, 1.0, source="prediction")
-        )
+        name = "predicted lambda_max, with norms / without"
+        shown.append(evidence(name, ratio, 1.0, source="prediction"))
     # Where a network without norms is flatter than one with gamma 1, its signals die: no fault of
     # gamma. And the theory is that of random weights.
     beyond = ratio is not None and 1 < ratio <= widest.gamma**2
     sharpens = beyond and widest.gamma > USUAL_GAMMA and not case.trained
     if not sharpens and widest.gamma < WIDE_GAMMA:
-        yield Finding(
-            "",
-            "ok",
-            "gamma is not so large that the norms sharpen the loss",
-            tuple(shown),
-            "lambda_max grows with the square of gamma; here it stays moderate.",
-        )
+        title = "gamma is not so large that the norms sharpen the loss"
+        meaning = "lambda_max grows with the square of gamma; here it stays moderate."
+        yield Finding("", "ok", title, tuple(shown), meaning)
         return
     wide = widest.gamma >= WIDE_GAMMA
     yield Finding(
@@ -159,16 +144,12 @@ def _against_plain(case: Case) -> float | None:
 def theory_agrees(case: Case) -> Iterator[Finding]:
     """The predicted curvature beside the measured one."""
     found: Comparison = case["comparison"]
-    shown = (
-        evidence("measured / predicted lambda_max of J^T J / T", found.ratio, AGREES,
-                 low=(found.measured - found.bound) / found.predicted,
-                 high=(found.measured + found.bound) / found.predicted, source="comparison"),
-    )  # fmt: skip
+    name = "measured / predicted lambda_max of J^T J / T"
+    low, high = ((found.measured + n * found.bound) / found.predicted for n in (-1, 1))
+    shown = (evidence(name, found.ratio, AGREES, low=low, high=high, source="comparison"),)
     if 1 / AGREES <= found.ratio <= AGREES:
-        yield Finding(
-            "", "ok", "Theory and measurement agree", shown,
-            f"The largest curvature is within a factor {AGREES:.0f} of what the theory says.",
-        )  # fmt: skip
+        meaning = f"The largest curvature is within a factor {AGREES:.0f} of what the theory says."
+        yield Finding("", "ok", "Theory and measurement agree", shown, meaning)
         return
     far = max(found.ratio, 1 / found.ratio)
     yield Finding(
