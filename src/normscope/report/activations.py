@@ -29,12 +29,7 @@ SPREAD = 0.8  # opacity of bars behind their dots, to be seen on white and on ne
 
 
 def activation_chart(
-    found: Activations,
-    *,
-    show: str = "depth",
-    layer: str | int | None = None,
-    channels: int = 8,
-    title: str | None = None,
+    found: Activations, *, show: str = "depth", layer: str | int | None = None, channels: int = 8
 ) -> Any:
     """Channel means and variances by depth, or histograms of some channels of one signal.
 
@@ -43,16 +38,15 @@ def activation_chart(
         show: ``"depth"`` or ``"histograms"``.
         layer: name or number of the signal of the histograms; None for the middle one.
         channels: how many of them, evenly spaced from the lowest to the highest mean.
-        title: above the chart.
     """
     if show == "depth":
-        return _depth(found, title)
+        return _depth(found)
     if show == "histograms":
-        return _histograms(found, layer, channels, title)
+        return _histograms(found, layer, channels)
     raise InputError(f"Unknown chart show={show!r}. {near_match(show, ['depth', 'histograms'])}")
 
 
-def _depth(found: Activations, title: str | None) -> Any:
+def _depth(found: Activations) -> Any:
     layers = found.outputs or found.signals
     numbers = [signal.number for signal in (*layers, *found.rectified)]
     x = layer_axis(numbers)
@@ -63,7 +57,7 @@ def _depth(found: Activations, title: str | None) -> Any:
     ]
     if found.rectified:
         panels.append(_share_panel(found, x))
-    heading = alt.Title(title or "Channel moments by depth", subtitle=_depth_notes(found))
+    heading = alt.Title("Channel moments by depth", subtitle=_depth_notes(found))
     sized = [panel.properties(width=WIDTH, height=HEIGHT) for panel in panels]
     return alt.hconcat(*sized).resolve_scale(color="independent").properties(title=heading)
 
@@ -141,9 +135,7 @@ def _share_panel(found: Activations, x: Any) -> Any:
     )
 
 
-def _histograms(
-    found: Activations, layer: str | int | None, channels: int, title: str | None
-) -> Any:
+def _histograms(found: Activations, layer: str | int | None, channels: int) -> Any:
     signals = found.rectified or found.outputs
     signal = signals[len(signals) // 2] if layer is None else found[layer]
     if signal.histograms is None:
@@ -157,7 +149,7 @@ def _histograms(
         f"{signal.one_signed.mean():.0%} of {len(signal.mean)} channels never change their sign; "
         f"shown from the lowest to the highest mean"
     ]
-    heading = alt.Title(title or f"Channels at {signal.name}", subtitle=notes)
+    heading = alt.Title(f"Channels at {signal.name}", subtitle=notes)
     return alt.concat(*panels, columns=COLUMNS, spacing=18).properties(title=heading)
 
 

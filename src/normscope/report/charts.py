@@ -32,7 +32,7 @@ from normscope.report import (
 )
 from normscope.report.style import theme
 
-# type of result -> drawing(result, **options) without theme
+# type of result -> drawing(result, **options) with its own title, without theme
 CHARTS: Registry[Callable[..., Any]] = Registry("kind of chart")
 CHARTS.add("Prediction", predictions.layer_chart)
 CHARTS.add("PredictionSet", predictions.comparison_chart)
@@ -87,11 +87,15 @@ def chart(result: object, **options: Any) -> Any:
         An ``altair`` chart: shown in a notebook, written to a file by ``save``.
     """
     draw = CHARTS[type(result).__name__]
-    known = list(inspect.signature(draw).parameters)[1:]
+    known = [*list(inspect.signature(draw).parameters)[1:], "title"]
     for name in options:
         if name not in known:
             raise InputError(
                 f"The chart of a {type(result).__name__} has no option {name!r}. "
                 f"{near_match(name, known)}"
             )
-    return draw(result, **options).configure(**theme())
+    title = options.pop("title", None)
+    drawn = draw(result, **options)
+    if title:
+        drawn.title.text = title
+    return drawn.configure(**theme())

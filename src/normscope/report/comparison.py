@@ -26,7 +26,7 @@ COLOURS = {"predicted": PALETTE[1], "measured": PALETTE[0]}
 SHAPES = {"predicted": "diamond", "measured": "circle"}
 
 
-def comparison_chart(found: Comparison, *, title: str | None = None) -> Any:
+def comparison_chart(found: Comparison) -> Any:
     """lambda_max by theory (diamonds) and on the network (dots, with the bound of their error)."""
     rows = _rows(found)
     if not rows:
@@ -47,9 +47,7 @@ def comparison_chart(found: Comparison, *, title: str | None = None) -> Any:
         shape=alt.Shape("kind:N", title=None, scale=named_scale(SHAPES)),
         tooltip=tips("matrix:N", "kind:N", "value:Q λ_max"),
     )
-    heading = alt.Title(
-        title or "Largest eigenvalue, predicted and measured", subtitle=_notes(found)
-    )
+    heading = alt.Title("Largest eigenvalue, predicted and measured", subtitle=_notes(found))
     return alt.layer(link, bars, dots).properties(
         width=WIDTH, height=ROW * len(order), title=heading
     )

@@ -24,9 +24,7 @@ SHAPES = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down"
 POINTS_UP_TO = 60  # layers; more make a band of dots
 
 
-def conditioning_chart(
-    result: Conditioning, *, of: str = "fisher", title: str | None = None
-) -> Any:
+def conditioning_chart(result: Conditioning, *, of: str = "fisher") -> Any:
     """lambda_max by layer on the left; kappa_p of one matrix on the right, a line per p.
 
     ``of`` is the matrix on the right: ``"inputs"``, ``"gradients"``, ``"fisher"`` or ``"exact"``.
@@ -36,7 +34,7 @@ def conditioning_chart(
     ratios, infinite = _ratios(result, of)
     if not sizes:
         raise InputError("There is nothing to draw: no layer has a positive eigenvalue.")
-    heading = title or f"Conditioning of {counted(len(result.layers), 'layer')}"
+    heading = f"Conditioning of {counted(len(result.layers), 'layer')}"
     x = layer_axis(layer.number for layer in result.layers)
     parts, shares = [PARTS[part] for part in shown], [_share(p) for p in result.p]
     left = _panel(sizes, parts, "largest eigenvalue λ_max", x)

@@ -32,7 +32,7 @@ WHERE = {
 MOVED = ("appeared", "graver", "milder", "disappeared")
 
 
-def ratio_chart(found: ExaminationDifference, *, title: str | None = None) -> Any:
+def ratio_chart(found: ExaminationDifference) -> Any:
     """Every number of the measurements, second over first, on a log axis."""
     rows = [_row(n) for n in found.numbers if n.measurement and positive(n.ratio) and n.ratio != 1]
     if not rows:
@@ -51,7 +51,7 @@ def ratio_chart(found: ExaminationDifference, *, title: str | None = None) -> An
         tooltip=tips("name:N number", "first:Q", "second:Q", "ratio:Q"),
     )
     line = alt.Chart(inline([{"one": 1.0}])).mark_rule(color=NEUTRAL, strokeDash=[5, 4])
-    heading = alt.Title(title or "Numbers of B over those of A", subtitle=["1: no change"])
+    heading = alt.Title("Numbers of B over those of A", subtitle=["1: no change"])
     return alt.layer(line.encode(x=alt.X("one:Q", **x)), bars, dots).properties(
         width=WIDTH, height=ROW * len(rows), title=heading
     )

@@ -35,13 +35,7 @@ TWINS = {"t2": "t1", "t3": "t4"}  # the same where a weight is used at one posit
 SAME = 1e-3  # relative difference that no eye can see on a log axis
 
 
-def gradient_chart(
-    found: Gradients,
-    *,
-    show: str = "depth",
-    layer: str | int | None = None,
-    title: str | None = None,
-) -> Any:
+def gradient_chart(found: Gradients, *, show: str = "depth", layer: str | int | None = None) -> Any:
     """Alignment and size by depth, or one picture.
 
     Args:
@@ -51,19 +45,18 @@ def gradient_chart(
             weight with the largest gradient), ``"means"`` (in-channel mean and gradient); of the
             outputs ``"outputs"`` and ``"classes"``.
         layer: name or number of the layer; None for the middle one.
-        title: above the chart.
     """
     if show in _WHOLE:
-        return _WHOLE[show](found, title)
+        return _WHOLE[show](found)
     if show not in _SINGLE:
         raise InputError(f"Unknown chart show={show!r}. {near_match(show, [*_WHOLE, *_SINGLE])}")
     chosen = found.layers[(len(found.layers) - 1) // 2] if layer is None else found[layer]
     drawn = _SINGLE[show](chosen)
-    heading = alt.Title(title or drawn[1], subtitle=[f"{chosen.name}, layer {chosen.number}"])
+    heading = alt.Title(drawn[1], subtitle=[f"{chosen.name}, layer {chosen.number}"])
     return drawn[0].properties(width=WIDTH, height=HEIGHT, title=heading)
 
 
-def _depth(found: Gradients, title: str | None) -> Any:
+def _depth(found: Gradients) -> Any:
     aligned = any(positive(layer.t1) for layer in found.layers)
     panels = [_columns_panel(found), _alignment_panel(found)] if aligned else [_size_panel(found)]
     notes = [
@@ -73,7 +66,7 @@ def _depth(found: Gradients, title: str | None) -> Any:
     if aligned:
         at = " b at one position p" if len(_columns(found)) > len(TWINS) else ""
         notes.append(f"d: one term of a weight's gradient, of one sample{at}")
-    heading = alt.Title(title or "Gradients by depth", subtitle=notes)
+    heading = alt.Title("Gradients by depth", subtitle=notes)
     sized = [panel.properties(width=WIDTH, height=HEIGHT) for panel in panels]
     return alt.hconcat(*sized).properties(title=heading)
 
@@ -196,7 +189,7 @@ def _means(layer: LayerGradients) -> tuple[Any, str]:
     return dots.encode(x=x, y=y, tooltip=["channel:Q", "mean:Q", "value:Q"]), heading
 
 
-def _outputs(found: Gradients, title: str | None) -> Any:
+def _outputs(found: Gradients) -> Any:
     if found.outputs is None:
         raise InputError("Output gradients are measured for cross-entropy only.")
     outputs = found.outputs
@@ -205,11 +198,11 @@ def _outputs(found: Gradients, title: str | None) -> Any:
         f"class {outputs.favoured} is favoured: predicted for "
         f"{outputs.predicted[outputs.favoured]:.0%}; alignment {outputs.alignment:.2f} of 1"
     ]
-    heading = alt.Title(title or "Gradients at the outputs", subtitle=notes)
+    heading = alt.Title("Gradients at the outputs", subtitle=notes)
     return heat.properties(width=WIDTH, height=HEIGHT, title=heading)
 
 
-def _classes(found: Gradients, title: str | None) -> Any:
+def _classes(found: Gradients) -> Any:
     if found.classes is None:
         raise InputError("Class-wise gradients were not measured. Ask for quantities='classes'.")
     values = found.classes.mean_abs
@@ -218,7 +211,7 @@ def _classes(found: Gradients, title: str | None) -> Any:
     bars = alt.Chart(inline(rows)).mark_bar(color=PALETTE[0])
     notes = [f"{found.classes.name}, layer {found.classes.number}: largest over median class "
              f"{found.classes.top_over_median:.3g}"]  # fmt: skip
-    heading = alt.Title(title or "Gradient that comes through each class", subtitle=notes)
+    heading = alt.Title("Gradient that comes through each class", subtitle=notes)
     drawn = bars.encode(x=alt.X("class:O", title="class", axis=alt.Axis(labelAngle=0)), y=y)
     return drawn.properties(width=WIDTH, height=HEIGHT, title=heading)
 
@@ -256,7 +249,7 @@ def _layer_axis(found: Gradients) -> Any:
     return layer_axis(layer.number for layer in found.layers)
 
 
-_WHOLE: dict[str, Callable[[Any, str | None], Any]] = {
+_WHOLE: dict[str, Callable[[Any], Any]] = {
     "depth": _depth,
     "outputs": _outputs,
     "classes": _classes,

@@ -20,19 +20,17 @@ WIDTH, HEIGHT = 300, 280
 WIDE = 30.0  # ratio of distances above which their axis is logarithmic
 
 
-def landscape_chart(landscape: Landscape, *, title: str | None = None) -> Any:
+def landscape_chart(landscape: Landscape) -> Any:
     """Loss, mean |mu_c| and mean variance of each layer by distance; for a plane a heat map."""
     if landscape.loss.ndim == 2:
-        return _map(landscape, title)
+        return _map(landscape)
     x, shown = _distance_axis(landscape.distances)
     panels = [_loss_panel(landscape, x, shown)]
     for name, what in (("mean_abs", "mean over channels |μ_c|"), ("variance", "mean σ_c²")):
         rows = _moment_rows(landscape, name, shown)
         if rows:
             panels.append(_moment_panel(rows, what, x, numbered=len(landscape.layers)))
-    heading = alt.Title(
-        title or f"Loss and signals along {landscape.way}", subtitle=_notes(landscape)
-    )
+    heading = alt.Title(f"Loss and signals along {landscape.way}", subtitle=_notes(landscape))
     return alt.hconcat(*panels).properties(title=heading)
 
 
@@ -94,7 +92,7 @@ def _moment_panel(rows: list[dict[str, Any]], what: str, x: Any, *, numbered: in
     )
 
 
-def _map(landscape: Landscape, title: str | None) -> Any:
+def _map(landscape: Landscape) -> Any:
     values = landscape.loss[np.isfinite(landscape.loss)]
     if not len(values):
         raise InputError("There is nothing to draw: the loss is not finite anywhere.")
@@ -115,7 +113,7 @@ def _map(landscape: Landscape, title: str | None) -> Any:
     notes = [f"{landscape.way}; start {landscape.initial_loss:.4g}"]
     notes += [f"{blank} of {landscape.loss.size} cells are blank: not finite"] if blank else []
     return heat.properties(
-        width=420, height=360, title=alt.Title(title or "Loss around the network", subtitle=notes)
+        width=420, height=360, title=alt.Title("Loss around the network", subtitle=notes)
     )
 
 

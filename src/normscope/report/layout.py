@@ -16,7 +16,7 @@ WEIGHTED = ("linear", "conv")
 LAYERS, UNUSED = "layers with weights", "norms never used"
 
 
-def layout_chart(found: Layout, *, title: str | None = None) -> Any:
+def layout_chart(found: Layout) -> Any:
     """The weighted layers by number, each kind of norm on a line of its own.
 
     Below it, where norms keep running statistics: how far they are from those of the batch.
@@ -30,7 +30,7 @@ def layout_chart(found: Layout, *, title: str | None = None) -> Any:
     kept = [norm for norm in found.norms if norm.used and norm.updates and _kept(norm)]
     if kept:
         panels.append(_running(kept, ends))
-    heading = alt.Title(title or _headline(found), subtitle=_notes(found))
+    heading = alt.Title(_headline(found), subtitle=_notes(found))
     if len(panels) == 1:
         return panels[0].properties(title=heading)
     return alt.vconcat(*panels, title=heading)

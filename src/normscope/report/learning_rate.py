@@ -17,7 +17,7 @@ NAMES = {"recommended": "recommended", **TITLES}
 TINTS = {"recommended": PALETTE[2], "diverges": PALETTE[1], "does-not-learn": PALETTE[4]}
 
 
-def advice_chart(advice: LRAdvice, *, title: str | None = None) -> Any:
+def advice_chart(advice: LRAdvice) -> Any:
     """Losses of all trainings over the learning rate; recommendation and bounds as intervals."""
     rows = _trainings(advice)
     bounds = _bounds(advice)
@@ -25,7 +25,7 @@ def advice_chart(advice: LRAdvice, *, title: str | None = None) -> Any:
     x = {"title": "learning rate", **log_axis([row["lr"] for row in rows] + ends)}
     shown = f"Recommended learning rate {advice.lr:.3g}" if advice.ok else "No recommendation"
     notes = [_wrapped(advice.reason)] if advice.reason else []
-    heading = alt.Title(title or shown, subtitle=[line for note in notes for line in note])
+    heading = alt.Title(shown, subtitle=[line for note in notes for line in note])
     return alt.vconcat(
         _losses(advice, rows, x).properties(width=WIDTH, height=HEIGHT),
         rate_intervals(bounds, x).properties(width=WIDTH, height=ROW * len(bounds)),

@@ -20,11 +20,7 @@ FEW = 30  # steps up to which every one gets a dot
 
 
 def monitor_chart(
-    log: MonitorLog,
-    *,
-    quantities: Sequence[str] | None = None,
-    layers: str | None = None,
-    title: str | None = None,
+    log: MonitorLog, *, quantities: Sequence[str] | None = None, layers: str | None = None
 ) -> Any:
     """Quantities over training, coloured by depth.
 
@@ -32,7 +28,6 @@ def monitor_chart(
         log: the readings.
         quantities: which panels; None for all.
         layers: a glob such as ``"stage1.*"``; None for all.
-        title: in place of ours.
     """
     for quantity in quantities or ():
         if quantity not in log.quantities:
@@ -56,7 +51,7 @@ def monitor_chart(
     notes = [f"{log.num_steps} optimizer steps, one in {log.every} recorded"]
     notes += [f"not drawn: {unseen} readings that are not finite"] if unseen else []
     notes += [f"{t.status}: {t.name}: {_short(t.reason)}" for t in log.troubles]
-    heading = alt.Title(title or "A training, watched", subtitle=notes)
+    heading = alt.Title("A training, watched", subtitle=notes)
     return alt.concat(*panels, columns=COLUMNS).properties(title=heading)
 
 

@@ -27,13 +27,13 @@ ERROR = alt.Tooltip("error:Q", title="s.e.", format=".2~g")
 KINDS = ("with replacement", "without replacement", "batches drawn")
 
 
-def noise_chart(noise: GradientNoise, *, title: str | None = None) -> Any:
+def noise_chart(noise: GradientNoise) -> Any:
     """Noise beside the squared gradient over the batch size, and the noise scale of each layer."""
     panels = [_by_size(noise)]
     rows = _layer_rows(noise)
     if rows:
         panels.append(_by_layer(rows, int(noise.batch_sizes[-1]), coupled=noise.coupled))
-    heading = alt.Title(title or "Noise of the gradient of a batch", subtitle=_notes(noise))
+    heading = alt.Title("Noise of the gradient of a batch", subtitle=_notes(noise))
     return alt.hconcat(*panels).properties(title=heading)
 
 

@@ -22,7 +22,7 @@ BAND = 2.0  # standard errors on either side
 FEW = 40  # layers up to which every one gets a dot of full size
 
 
-def order_chart(profile: OrderProfile, *, title: str | None = None) -> Any:
+def order_chart(profile: OrderProfile) -> Any:
     """Three panels: inputs, outputs and sensitivities; each for one sample and for two.
 
     The axes are logarithmic, so that overlaps at or below zero are left out, and counted below
@@ -38,7 +38,7 @@ def order_chart(profile: OrderProfile, *, title: str | None = None) -> Any:
     notes = [f"{profile.num_samples} samples; bars ± 2 s.e."]
     notes[0] += "; lines: theory" if profile.theory else f"; {_short(profile.theory_reason)}"
     notes += [f"not drawn: overlaps that are not positive ({hidden})"] if hidden else []
-    heading = alt.Title(title or "Order parameters by layer", subtitle=notes)
+    heading = alt.Title("Order parameters by layer", subtitle=notes)
     return alt.hconcat(*panels).properties(title=heading)
 
 

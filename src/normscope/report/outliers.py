@@ -27,7 +27,7 @@ SERIES = {
 }
 
 
-def outlier_chart(found: LeadingDirections, *, title: str | None = None) -> Any:
+def outlier_chart(found: LeadingDirections) -> Any:
     """One column per output: its mean gradient's squared length, and the curvature along it.
 
     Both are at most lambda_max, the dashed line; where they come near it, the sharpest direction
@@ -62,7 +62,7 @@ def outlier_chart(found: LeadingDirections, *, title: str | None = None) -> Any:
         f"dashed: λ_max = {top:.4g}; the curvature along mean gradients, mixed at best, reaches "
         f"{found.explained:.0%} of it"
     ]
-    heading = alt.Title(title or "Mean gradients and the sharpest direction", subtitle=notes)
+    heading = alt.Title("Mean gradients and the sharpest direction", subtitle=notes)
     return alt.layer(*layers).properties(width=WIDTH, height=HEIGHT, title=heading)
 
 

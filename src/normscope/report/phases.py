@@ -23,7 +23,7 @@ WIDTH, HEIGHT = 460, 340
 OVERLAP = 0.003  # of the axis, about a pixel
 
 
-def phase_chart(diagram: PhaseDiagram, *, quantity: str = "chi1", title: str | None = None) -> Any:
+def phase_chart(diagram: PhaseDiagram, *, quantity: str = "chi1") -> Any:
     """log10 of ``chi1``, ``correlation_depth``, ``length_depth`` or ``length`` over the grid."""
     check_choice("quantity", quantity, TITLES)
     values: Array = getattr(diagram, quantity)
@@ -36,7 +36,7 @@ def phase_chart(diagram: PhaseDiagram, *, quantity: str = "chi1", title: str | N
         x=x, x2="x2:Q", y=y, y2="y2:Q", color=_colour(quantity, shown), tooltip=_tooltips()
     )  # fmt: skip
     layers = [heat, *_edge_layers(diagram)]
-    heading = title or f"Order and chaos: wide {diagram.activation} networks without norm"
+    heading = f"Order and chaos: wide {diagram.activation} networks without norm"
     subtitle = _subtitle(diagram, len(rows) - len(shown))
     return alt.layer(*layers).properties(
         width=WIDTH, height=HEIGHT, title=alt.Title(heading, subtitle=subtitle)

@@ -22,9 +22,7 @@ WIDTH, HEIGHT = 330, 300
 FEW = 15  # gammas up to which every one gets a dot
 
 
-def comparison_chart(
-    results: PredictionSet, *, momentum: float = 0.0, title: str | None = None
-) -> Any:
+def comparison_chart(results: PredictionSet, *, momentum: float = 0.0) -> Any:
     """lambda_max and the critical learning rate: against gamma if it varies, else side by side."""
     if not len(results):
         raise InputError("There is nothing to draw: the set of predictions is empty.")
@@ -39,12 +37,12 @@ def comparison_chart(
     else:
         drawn = alt.hconcat(*(_side_by_side(rows, q, momentum) for q in QUANTITIES))
     over = " against the gain of the norm" if len(gammas) > 1 else ""
-    heading = title or f"Predicted sharpness and critical learning rate{over}"
+    heading = f"Predicted sharpness and critical learning rate{over}"
     subtitle = [setting(results), *_omissions(rows)]
     return drawn.properties(title=alt.Title(heading, subtitle=subtitle))
 
 
-def layer_chart(prediction: Prediction, *, title: str | None = None) -> Any:
+def layer_chart(prediction: Prediction) -> Any:
     """Each layer's share of lambda_max as bars."""
     total = float(prediction.per_layer.sum())
     steps = pairwise(sizes(prediction.spec))
@@ -76,7 +74,7 @@ def layer_chart(prediction: Prediction, *, title: str | None = None) -> Any:
     bars = base.mark_bar(color=COLOURS[prediction.theory], cornerRadiusEnd=2)
     shares = base.mark_text(dy=-7, fontSize=11).encode(text="text:N")
     drawn = bars + shares if total and len(rows) <= FEW else bars
-    heading = alt.Title(title or "Which layers make the network sharp", subtitle=subtitle)
+    heading = alt.Title("Which layers make the network sharp", subtitle=subtitle)
     return drawn.properties(width=max(WIDTH, min(24 * len(rows), 900)), height=260, title=heading)
 
 

@@ -21,16 +21,16 @@ DECADES = 300.0  # of a number that a picture can place
 Rows = list[dict[str, Any]]
 
 
-def conditioning_chart(result: DepthConditioning, *, title: str | None = None) -> Any:
+def conditioning_chart(result: DepthConditioning) -> Any:
     """Condition number, and largest singular value beside the predicted edge, by depth."""
     if not np.isfinite(result.log10_condition).any():
         raise InputError(f"There is nothing to draw: at every depth {result.reason}.")
     panels = alt.hconcat(_condition_panel(result), _largest_panel(result))
-    heading = title or "Products of matrices: conditioning by depth"
+    heading = "Products of matrices: conditioning by depth"
     return panels.properties(title=alt.Title(heading, subtitle=_depth_notes(result)))
 
 
-def product_chart(spectrum: ProductSpectrum, *, bins: int = BINS, title: str | None = None) -> Any:
+def product_chart(spectrum: ProductSpectrum, *, bins: int = BINS) -> Any:
     """Histogram of the singular values, mean over the runs, with the predicted density."""
     if isinstance(bins, bool) or not isinstance(bins, int) or bins < 1:
         raise InputError(f"bins must be a whole number from 1. Got {bins!r}.")
@@ -56,7 +56,7 @@ def product_chart(spectrum: ProductSpectrum, *, bins: int = BINS, title: str | N
         ),
         line.encode(x=alt.X("s:Q", **x), y=alt.Y("density:Q", **y)),
     ]
-    heading = alt.Title(title or _product_heading(spectrum), subtitle=_product_notes(spectrum))
+    heading = alt.Title(_product_heading(spectrum), subtitle=_product_notes(spectrum))
     return alt.layer(*layers).properties(width=460, height=HEIGHT, title=heading)
 
 

@@ -28,7 +28,7 @@ RULES = {
 }
 
 
-def rates_chart(examination: Examination, *, title: str | None = None) -> Any:
+def rates_chart(examination: Examination) -> Any:
     """The rate asked about as a line through the thresholds and limits that were found."""
     rows = [*_theory(examination), *_found(examination)]
     lr = examination.convention.get("lr")
@@ -44,7 +44,7 @@ def rates_chart(examination: Examination, *, title: str | None = None) -> Any:
         layers.insert(0, line.encode(x=alt.X("lr:Q", **x)))
     momentum = examination.convention.get("momentum")
     notes = [f"momentum {momentum:g}"] if momentum else []
-    heading = alt.Title(title or "Learning rates, and where they end", subtitle=notes)
+    heading = alt.Title("Learning rates, and where they end", subtitle=notes)
     return alt.layer(*layers).properties(width=WIDTH, height=ROW * len(rows), title=heading)
 
 

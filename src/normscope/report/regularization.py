@@ -35,9 +35,7 @@ COLOURS = {label: colour for label, colour, _ in LINES.values()} | {MEASURED: PA
 SHAPES = dict(zip(COLOURS, ("diamond", "square", "triangle-up", "circle"), strict=True))
 
 
-def gap_chart(
-    result: BatchNormRegularization, *, layers: list[str] | None = None, title: str | None = None
-) -> Any:
+def gap_chart(result: BatchNormRegularization, *, layers: list[str] | None = None) -> Any:
     """Loss gap over the batch size: lines as predicted, points as measured, a panel per layer.
 
     ``layers`` are the names to draw; all of them, and all together, by default.
@@ -49,7 +47,7 @@ def gap_chart(
         rows += _together_rows(result)
         panels.append(ALL)
     charts = [_panel([row for row in rows if row["layer"] == name], name) for name in panels]
-    heading = title or "Loss that batch noise adds, by batch size"
+    heading = "Loss that batch noise adds, by batch size"
     notes = [
         f"{result.samples:,} samples, {result.num_batches} batches each; error bars: "
         f"{BAND:g} standard errors",

@@ -26,7 +26,7 @@ BAND = 2.0  # standard errors on either side
 WIDE = 10.0  # ratio of eigenvalues above which their axis is logarithmic
 
 
-def spectrum_chart(spectrum: Spectrum, *, title: str | None = None) -> Any:
+def spectrum_chart(spectrum: Spectrum) -> Any:
     """Eigenvalues by rank, each with its residual as error bar."""
     rows = [
         {"rank": rank, "value": float(value), "residual": float(error), "bound": float(bound)}
@@ -41,13 +41,13 @@ def spectrum_chart(spectrum: Spectrum, *, title: str | None = None) -> Any:
     bars = base.mark_rule(strokeWidth=1.6).encode(y=alt.Y("low:Q", **y), y2="high:Q")
     dots = base.mark_point(filled=spectrum.converged, size=70, opacity=1, color=PALETTE[0])
     which = "largest in magnitude" if spectrum.which == "magnitude" else spectrum.which
-    heading = title or f"The {len(rows)} {which} of {spectrum.dimension:,} eigenvalues"
+    heading = f"The {len(rows)} {which} of {spectrum.dimension:,} eigenvalues"
     return alt.layer(bars, dots.encode(y=alt.Y("value:Q", **y))).properties(
         width=WIDTH, height=HEIGHT, title=alt.Title(heading, subtitle=_spectrum_notes(spectrum))
     )
 
 
-def gram_chart(spectrum: GramSpectrum, *, title: str | None = None) -> Any:
+def gram_chart(spectrum: GramSpectrum) -> Any:
     """Every non-zero eigenvalue by rank, both axes logarithmic."""
     rows = [{"rank": i, "value": float(v)} for i, v in enumerate(spectrum.values, start=1) if v > 0]
     if not rows:
@@ -60,7 +60,7 @@ def gram_chart(spectrum: GramSpectrum, *, title: str | None = None) -> Any:
         f"outputs; trace {spectrum.trace:.4g}",
         f"bounds of λ_max from the trace of the square: {lower:.4g} to {upper:.4g}",
     ]
-    heading = title or f"All non-zero eigenvalues, λ_max = {spectrum.largest:.4g}"
+    heading = f"All non-zero eigenvalues, λ_max = {spectrum.largest:.4g}"
     dots = alt.Chart(inline(rows)).mark_point(filled=True, size=40, opacity=0.9, color=PALETTE[0])
     told = tips(alt.Tooltip("rank:Q"), "value:Q eigenvalue", form=".5g")
     return dots.encode(x=x, y=y, tooltip=told).properties(
@@ -68,9 +68,7 @@ def gram_chart(spectrum: GramSpectrum, *, title: str | None = None) -> Any:
     )
 
 
-def density_chart(
-    density: SpectralDensity, *, decades: float = 8.0, title: str | None = None
-) -> Any:
+def density_chart(density: SpectralDensity, *, decades: float = 8.0) -> Any:
     """The density on a log axis over eigenvalues on a symmetric log axis, with its error band.
 
     ``decades`` is how far below the highest point the density is shown.
@@ -96,7 +94,7 @@ def density_chart(
         dots.encode(y=alt.Y("density:Q", **y), tooltip=_density_tooltips()),
     ]
     heading = alt.Title(
-        title or f"Spectral density of {density.dimension:,} eigenvalues",
+        f"Spectral density of {density.dimension:,} eigenvalues",
         subtitle=_density_notes(density, decades),
     )
     return alt.layer(*layers).properties(width=WIDTH, height=HEIGHT, title=heading)

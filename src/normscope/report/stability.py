@@ -24,7 +24,7 @@ COLOURS = {"learned": PALETTE[2], "did not learn": PALETTE[4], "diverged": PALET
 NAMES = {"diverges": "diverges", "does-not-learn": "does not learn"}
 
 
-def stability_chart(limit: StabilityLimit, *, title: str | None = None) -> Any:
+def stability_chart(limit: StabilityLimit) -> Any:
     """Loss at the end of each training over its learning rate, with the two intervals."""
     rows = _trial_rows(limit)
     lrs = [row["lr"] for row in rows] + [b for b in (limit.low, limit.high) if positive(b)]
@@ -32,11 +32,11 @@ def stability_chart(limit: StabilityLimit, *, title: str | None = None) -> Any:
     y = {"title": "loss after the training", **loss_axis([row["loss"] for row in rows])}
     points = outcome_points(rows, x, y, "lr:Q", "seed:N", "outcome:N", size=70)
     layers = [*_bands(limit, x), *_levels(limit, rows, y), points]
-    heading = alt.Title(title or _heading(limit.bound), subtitle=_notes(limit))
+    heading = alt.Title(_heading(limit.bound), subtitle=_notes(limit))
     return alt.layer(*layers).properties(width=WIDTH, height=HEIGHT, title=heading)
 
 
-def range_chart(found: LRRange, *, title: str | None = None) -> Any:
+def range_chart(found: LRRange) -> Any:
     """Losses of the growing learning rate, their fit, and the suggestion with its interval."""
     rows: list[dict[str, Any]] = [
         {"lr": float(lr), "loss": float(loss), "fitted": float(fit) if math.isfinite(fit) else None}
@@ -59,7 +59,7 @@ def range_chart(found: LRRange, *, title: str | None = None) -> Any:
     notes = [f"{found.rule}; turn {found.turn:.3g}" if found.ok else found.reason]
     shown = f"Suggested learning rate {found.suggestion:.3g}" if found.ok else "No suggestion"
     return alt.layer(*layers).properties(
-        width=WIDTH, height=HEIGHT, title=alt.Title(title or shown, subtitle=notes)
+        width=WIDTH, height=HEIGHT, title=alt.Title(shown, subtitle=notes)
     )
 
 

@@ -31,14 +31,14 @@ TOP = 2.0  # twice the error of a student that always says 0
 DOTS = {"filled": True, "size": 55, "opacity": 1}
 
 
-def path_chart(path: LearningPath, *, title: str | None = None) -> Any:
+def path_chart(path: LearningPath) -> Any:
     """gamma, R and L against time: a line for the ODE, points with error bars for simulations."""
     drawn = {"runs": path} if path.num_inputs else {"theory": path}
-    heading = title or "Order parameters of online learning"
+    heading = "Order parameters of online learning"
     return _paths(path.method, heading=heading, notes=[path.title], **drawn)
 
 
-def comparison_chart(comparison: LearningComparison, *, title: str | None = None) -> Any:
+def comparison_chart(comparison: LearningComparison) -> Any:
     """The ODE as lines, simulated students as points."""
     runs = comparison.simulated
     notes = [
@@ -46,11 +46,11 @@ def comparison_chart(comparison: LearningComparison, *, title: str | None = None
         "lines: ODE; points: mean of the runs, bars ± 1 s.e.; largest |R error| "
         f"{comparison.max_error['correlation']:.4f}",
     ]
-    heading = title or "Online learning: ODE and simulated students"
+    heading = "Online learning: ODE and simulated students"
     return _paths(runs.method, theory=comparison.theory, runs=runs, heading=heading, notes=notes)
 
 
-def rates_chart(rates: LearningRates, *, title: str | None = None) -> Any:
+def rates_chart(rates: LearningRates) -> Any:
     """lambda_R against the learning rate; below the line the fixed point attracts."""
     rows = [
         {"lr": float(lr), "rate": float(rate), "method": method}
@@ -63,37 +63,35 @@ def rates_chart(rates: LearningRates, *, title: str | None = None) -> Any:
         notes.append("wn and sgd coincide at L0 = 1")
     notes += ["points: simulated, bars ± 1 s.e."] if points else []
     layers = [_zero(rows + points), *_rate_layers(rows, points)]
-    heading = alt.Title(title or "Rate at which R approaches 1", subtitle=notes)
+    heading = alt.Title("Rate at which R approaches 1", subtitle=notes)
     return alt.layer(*layers).properties(width=WIDTH, height=HEIGHT, title=heading)
 
 
-def slopes_chart(slopes: OverlapSlopes, *, title: str | None = None) -> Any:
+def slopes_chart(slopes: OverlapSlopes) -> Any:
     """Measured slopes of ln(1 - R) with their errors."""
     rows = _slope_rows(slopes)
     runs = f"{len(slopes.slopes)} runs of {slopes.num_inputs} inputs from R = {slopes.start:g}"
     heading = alt.Title(
-        title or "Measured rate of ln(1 − R)",
+        "Measured rate of ln(1 − R)",
         subtitle=[f"{slopes.method}, {slopes.student} student: {runs}, bars ± 1 s.e."],
     )
     layers = [_zero(rows), *_rate_layers([], rows)]
     return alt.layer(*layers).properties(width=WIDTH, height=HEIGHT, title=heading)
 
 
-def curve_chart(curve: ErrorCurve, *, top: float = TOP, title: str | None = None) -> Any:
+def curve_chart(curve: ErrorCurve, *, top: float = TOP) -> Any:
     """One theory against the load."""
-    return _errors([curve], [], top=top, title=title)
+    return _errors([curve], [], top=top)
 
 
-def simulated_chart(
-    simulated: SimulatedErrors, *, top: float = TOP, title: str | None = None
-) -> Any:
+def simulated_chart(simulated: SimulatedErrors, *, top: float = TOP) -> Any:
     """One simulation against the load."""
-    return _errors([], [simulated], top=top, title=title)
+    return _errors([], [simulated], top=top)
 
 
-def panel_chart(panel: GeneralizationPanel, *, top: float = TOP, title: str | None = None) -> Any:
+def panel_chart(panel: GeneralizationPanel, *, top: float = TOP) -> Any:
     """Theory as lines, simulation as points; errors above ``top`` are cut and counted."""
-    return _errors(panel.curves, panel.simulated, top=top, title=title)
+    return _errors(panel.curves, panel.simulated, top=top)
 
 
 def _paths(
@@ -198,11 +196,7 @@ def _rate_layers(rows: list[dict[str, Any]], points: list[dict[str, Any]]) -> li
 
 
 def _errors(
-    curves: Sequence[ErrorCurve],
-    simulated: Sequence[SimulatedErrors],
-    *,
-    top: float,
-    title: str | None,
+    curves: Sequence[ErrorCurve], simulated: Sequence[SimulatedErrors], *, top: float
 ) -> Any:
     if not top > 0:
         raise InputError(f"top is the highest error drawn and must be above 0. Got {top!r}.")
@@ -227,7 +221,7 @@ def _errors(
         layers.append(spans.encode(y=alt.Y("low:Q", **y), y2="high:Q"))
         layers.append(base.mark_point(**DOTS, clip=True).encode(y=alt.Y("error:Q", **y)))
     heading = alt.Title(
-        title or "Generalization error against the load", subtitle=_notes(curves, simulated, top)
+        "Generalization error against the load", subtitle=_notes(curves, simulated, top)
     )
     return alt.layer(*layers).properties(width=WIDTH, height=HEIGHT + 40, title=heading)
 

@@ -16,7 +16,7 @@ OPEN = 100  # times the largest rate found at which an open end is drawn at most
 KINDS = {"local threshold": PALETTE[0], "learns no more at": PALETTE[4], "diverges at": PALETTE[1]}
 
 
-def what_if_chart(found: WhatIf, *, title: str | None = None) -> Any:
+def what_if_chart(found: WhatIf) -> Any:
     """Learning rates that each variant bears, as intervals; beside them the two ratios."""
     made = [variant for variant in found if variant.made]
     names = [variant.change for variant in made]
@@ -29,7 +29,7 @@ def what_if_chart(found: WhatIf, *, title: str | None = None) -> Any:
     shown = "What if: no change learns better than the network as it is"
     if best is not None:
         shown = f"What if: {best.change} comes to the lowest loss"
-    heading = alt.Title(title or shown, subtitle=_notes(found))
+    heading = alt.Title(shown, subtitle=_notes(found))
     return alt.hconcat(*panels, title=heading).resolve_scale(color="independent")
 
 
