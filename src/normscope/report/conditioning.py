@@ -30,7 +30,7 @@ def conditioning_chart(result: Conditioning, *, of: str = "fisher") -> Any:
     ``of`` is the matrix on the right: ``"inputs"``, ``"gradients"``, ``"fisher"`` or ``"exact"``.
     """
     shown = [part for part in PARTS if part != "exact" or result.blocks]
-    sizes = [row for part in shown for row in _sizes(result, part)]
+    sizes = [r for p in shown for r in _rows(result, PARTS[p], result.lambda_max(p))]
     ratios, infinite = _ratios(result, of)
     if not sizes:
         raise InputError("There is nothing to draw: no layer has a positive eigenvalue.")
@@ -39,19 +39,14 @@ def conditioning_chart(result: Conditioning, *, of: str = "fisher") -> Any:
     parts, shares = [PARTS[part] for part in shown], [_share(p) for p in result.p]
     left = _panel(sizes, parts, "largest eigenvalue λ_max", x)
     right = _panel(ratios, shares, f"condition number κ_p of {PARTS[of]}", x)
-    left = left.properties(
-        title=alt.Title("Size of signals and gradients", subtitle="second moments by layer")
+    size = alt.Title("Size of signals and gradients", subtitle="second moments by layer")
+    singular = (
+        f"infinite, not drawn: {'; '.join(infinite)}" if infinite else "all values are finite"
     )
-    right = right.properties(title=alt.Title("Conditioning", subtitle=_infinite_note(infinite)))
-    return (
-        alt.hconcat(left, right)
-        .resolve_scale(color="independent", shape="independent")
-        .properties(title=alt.Title(heading, subtitle=_notes(result)))
-    )
-
-
-def _sizes(result: Conditioning, part: str) -> list[dict[str, Any]]:
-    return _rows(result, PARTS[part], result.lambda_max(part))
+    shape = alt.Title("Conditioning", subtitle=singular)
+    both = alt.hconcat(left.properties(title=size), right.properties(title=shape))
+    both = both.resolve_scale(color="independent", shape="independent")
+    return both.properties(title=alt.Title(heading, subtitle=_notes(result)))
 
 
 def _rows(result: Conditioning, series: str, values: Iterable[float]) -> list[dict[str, Any]]:
@@ -93,10 +88,6 @@ def _series(channel: Any, order: list[str], values: tuple[str, ...]) -> Any:
 
 def _share(p: float) -> str:
     return f"p = {100 * p:g} %"
-
-
-def _infinite_note(infinite: list[str]) -> str:
-    return f"infinite, not drawn: {'; '.join(infinite)}" if infinite else "all values are finite"
 
 
 def _notes(result: Conditioning) -> list[str]:

@@ -14,6 +14,7 @@ from normscope.results import Layout, NormUse
 WIDTH, ROW, HEIGHT = 620, 34, 180
 WEIGHTED = ("linear", "conv")
 LAYERS, UNUSED = "layers with weights", "norms never used"
+GAMMA = "gamma:Q scale γ (rms)"  # tooltip
 
 
 def layout_chart(found: Layout) -> Any:
@@ -21,43 +22,29 @@ def layout_chart(found: Layout) -> Any:
 
     Below it, where norms keep running statistics: how far they are from those of the batch.
     """
-    rows = [_layer_row(layer) for layer in found.coverage.layers if layer.kind in WEIGHTED]
-    rows += [_norm_row(norm) for norm in found.norms]
+    weighted = [layer for layer in found.coverage.layers if layer.kind in WEIGHTED]
+    rows: list[dict[str, Any]] = [
+        {"layer": x.number, "name": x.name, "line": LAYERS, "kind": x.kind} for x in weighted
+    ]
+    for norm in found.norms:
+        line = norm.kind if norm.used else UNUSED
+        row = {"layer": norm.number, "name": norm.name, "line": line, "kind": norm.kind}
+        rows.append(row | {"gamma": norm.gamma})
     if not rows:
         raise InputError("There is nothing to draw: no layer was found.")
     ends = min(row["layer"] for row in rows), max(row["layer"] for row in rows)
     panels = [_strip(rows, ends)]
-    kept = [norm for norm in found.norms if norm.used and norm.updates and _kept(norm)]
+    known = [n for n in found.norms if math.isfinite(n.mean_gap) and positive(n.variance_ratio)]
+    kept = [norm for norm in known if norm.used and norm.updates]
     if kept:
         panels.append(_running(kept, ends))
-    heading = alt.Title(_headline(found), subtitle=_notes(found))
+    title = f"{found.normalized} of {found.hidden_layers} hidden layers are normalized"
+    before, behind = found.last_input_norm or "none", found.output_norm or "none"
+    notes = [f"last layer {found.last}: norm before it {before}, behind it {behind}"]
+    heading = alt.Title(title, subtitle=notes)
     if len(panels) == 1:
         return panels[0].properties(title=heading)
     return alt.vconcat(*panels, title=heading)
-
-
-def _headline(found: Layout) -> str:
-    return f"{found.normalized} of {found.hidden_layers} hidden layers are normalized"
-
-
-def _notes(found: Layout) -> list[str]:
-    before, behind = found.last_input_norm or "none", found.output_norm or "none"
-    return [f"last layer {found.last}: norm before it {before}, behind it {behind}"]
-
-
-def _layer_row(layer: Any) -> dict[str, Any]:
-    return {"layer": layer.number, "name": layer.name, "line": LAYERS, "kind": layer.kind}
-
-
-def _norm_row(norm: NormUse) -> dict[str, Any]:
-    line = norm.kind if norm.used else UNUSED
-    return {"layer": norm.number, "name": norm.name, "line": line, "kind": norm.kind} | {
-        "gamma": norm.gamma
-    }
-
-
-def _kept(norm: NormUse) -> bool:
-    return math.isfinite(norm.mean_gap) and positive(norm.variance_ratio)
 
 
 def _strip(rows: list[dict[str, Any]], ends: tuple[int, int]) -> Any:
@@ -74,9 +61,7 @@ def _strip(rows: list[dict[str, Any]], ends: tuple[int, int]) -> Any:
         y=alt.Y("line:N", title=None, sort=order, axis=alt.Axis(labelLimit=170, grid=True)),
         color=alt.Color("line:N", scale=alt.Scale(domain=order, range=colours), legend=None),
         shape=alt.Shape("line:N", scale=alt.Scale(domain=order, range=shapes), legend=None),
-        tooltip=tips(
-            "name:N", "kind:N", alt.Tooltip("layer:Q", format="d"), "gamma:Q scale γ (rms)"
-        ),
+        tooltip=tips("name:N", "kind:N", alt.Tooltip("layer:Q", format="d"), GAMMA),
     ).properties(width=WIDTH, height=ROW * len(order))
 
 

@@ -33,31 +33,23 @@ def monitor_chart(
         if quantity not in log.quantities:
             hint = near_match(str(quantity), list(log.quantities))
             raise InputError(f"Nothing was recorded under {quantity!r}. {hint}")
-    chosen = {
-        quantity: [
-            s
-            for s in log.series
-            if s.quantity == quantity and (layers is None or fnmatch.fnmatchcase(s.layer, layers))
-        ]
-        for quantity in quantities or _network_first(log)
-    }
+    fits = [s for s in log.series if layers is None or fnmatch.fnmatchcase(s.layer, layers)]
+    whole = {s.quantity for s in log.series if not s.layer}  # those of the network come first
+    names = quantities or sorted(log.quantities, key=lambda quantity: quantity not in whole)
+    chosen = {name: [s for s in fits if s.quantity == name] for name in names}
     drawn = [(q, series, _rows(series)) for q, series in chosen.items()]
     panels = [_panel(q, series, rows) for q, series, rows in drawn if rows]
     if not panels:
         raise InputError("There is nothing to draw: no finite reading fits the choice.")
-    unseen = sum(len(s.values) for _, found, _ in drawn for s in found) - sum(
-        len(rows) for _, _, rows in drawn
-    )
+    read = sum(len(s.values) for _, found, _ in drawn for s in found)
+    unseen = read - sum(len(rows) for _, _, rows in drawn)
     notes = [f"{log.num_steps} optimizer steps, one in {log.every} recorded"]
     notes += [f"not drawn: {unseen} readings that are not finite"] if unseen else []
-    notes += [f"{t.status}: {t.name}: {_short(t.reason)}" for t in log.troubles]
+    for t in log.troubles:
+        reason = t.reason if len(t.reason) <= 100 else t.reason[:97] + "..."
+        notes.append(f"{t.status}: {t.name}: {reason}")
     heading = alt.Title("A training, watched", subtitle=notes)
     return alt.concat(*panels, columns=COLUMNS).properties(title=heading)
-
-
-def _network_first(log: MonitorLog) -> list[str]:
-    whole = {s.quantity for s in log.series if not s.layer}
-    return sorted(log.quantities, key=lambda quantity: quantity not in whole)
 
 
 def _rows(series: list[Series]) -> list[dict[str, Any]]:
@@ -73,17 +65,15 @@ def _rows(series: list[Series]) -> list[dict[str, Any]]:
 
 
 def _panel(quantity: str, series: list[Series], rows: list[dict[str, Any]]) -> Any:
-    legend = alt.Legend(
-        title="layer",
-        values=[0, 1],
-        labelExpr="datum.value == 0 ? 'first' : 'last'",
-        gradientLength=90,
-    )
+    label = "datum.value == 0 ? 'first' : 'last'"
+    legend = alt.Legend(title="layer", values=[0, 1], labelExpr=label, gradientLength=90)
+    values = [row["value"] for row in rows]
+    log = all(map(positive, values)) and max(values) > WIDE * min(values)
     scale = alt.Scale(domain=[0, 1 / 3, 2 / 3, 1], range=list(SHADES))
     axis = alt.Axis(tickMinStep=1, grid=False, labelExpr=number_label(), tickCount=5)
     base = alt.Chart(inline(rows)).encode(
         x=alt.X("step:Q", title="optimizer step", axis=axis),
-        y=alt.Y("value:Q", title=None, **_value_axis([row["value"] for row in rows])),
+        y=alt.Y("value:Q", title=None, **(log_axis(values) if log else plain_axis())),
         color=alt.Color("depth:Q", scale=scale, legend=legend if len(series) > 1 else None),
         detail="layer:N",
         tooltip=tips("layer:N", alt.Tooltip("step:Q", format="d"), "value:Q"),
@@ -94,13 +84,3 @@ def _panel(quantity: str, series: list[Series], rows: list[dict[str, Any]]) -> A
     lines = base.mark_line(strokeWidth=1.4, opacity=0.8)
     name = alt.Title(quantity.replace("_", " "), fontSize=13, fontWeight="normal", offset=6)
     return alt.layer(lines, dots).properties(width=WIDTH, height=HEIGHT, title=name)
-
-
-def _value_axis(values: list[float]) -> dict[str, Any]:
-    if all(map(positive, values)) and max(values) > WIDE * min(values):
-        return log_axis(values)
-    return plain_axis()
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 100 else text[:97] + "..."

@@ -17,6 +17,8 @@ PANELS = {
     "qtilde": "q-tilde, sensitivity of the outputs",
 }
 KINDS = {"": "one sample", "_st": "two samples"}
+NUMBERS = ("value:Q measured", "error:Q s.e.", "theory:Q theory")
+TIPS = tips(alt.Tooltip("layer:Q", format="d"), "name:N", "kind:N", *NUMBERS)
 WIDTH, HEIGHT = 230, 240
 BAND = 2.0  # standard errors on either side
 FEW = 40  # layers up to which every one gets a dot of full size
@@ -36,7 +38,9 @@ def order_chart(profile: OrderProfile) -> Any:
         raise InputError("There is nothing to draw: no order parameter is a positive number.")
     hidden = sum(row["hidden"] for found in rows.values() for row in found)
     notes = [f"{profile.num_samples} samples; bars ± 2 s.e."]
-    notes[0] += "; lines: theory" if profile.theory else f"; {_short(profile.theory_reason)}"
+    without = f"no theory: {profile.theory_reason}"
+    without = without if len(without) <= 110 else without[:107] + "..."
+    notes[0] += "; lines: theory" if profile.theory else f"; {without}"
     notes += [f"not drawn: overlaps that are not positive ({hidden})"] if hidden else []
     heading = alt.Title("Order parameters by layer", subtitle=notes)
     return alt.hconcat(*panels).properties(title=heading)
@@ -78,18 +82,8 @@ def _panel(rows: list[dict[str, Any]], quantity: str) -> Any:
 
     bars = base("value").mark_rule(strokeWidth=1.4).encode(y=alt.Y("low:Q", **y), y2="high:Q")
     dots = base("value").mark_point(filled=True, size=size, opacity=1)
-    layers = [bars, dots.encode(y=alt.Y("value:Q", **y), tooltip=_tooltips())]
+    layers = [bars, dots.encode(y=alt.Y("value:Q", **y), tooltip=TIPS)]
     if any(row["theory"] is not None for row in rows):
         lines = base("theory").mark_line(strokeWidth=1.8, opacity=0.75)
         layers.insert(0, lines.encode(y=alt.Y("theory:Q", **y)))
     return alt.layer(*layers).properties(width=WIDTH, height=HEIGHT)
-
-
-def _short(reason: str) -> str:
-    text = f"no theory: {reason}"
-    return text if len(text) <= 110 else text[:107] + "..."
-
-
-def _tooltips() -> list[Any]:
-    numbers = ("value:Q measured", "error:Q s.e.", "theory:Q theory")
-    return tips(alt.Tooltip("layer:Q", format="d"), "name:N", "kind:N", *numbers)

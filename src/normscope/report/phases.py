@@ -19,6 +19,9 @@ TITLES = {
     "length_depth": "log10 ξ_q (layers)",
     "length": "log10 q*",
 }
+EDGE_TIPS = tips("w:Q edge of chaos, σ_w²", "b:Q σ_b²")
+NUMBERS = ("chi1:Q χ_1", "xi:Q ξ_c (layers)", "q:Q q*")
+CELL_TIPS = tips("w:Q σ_w²", "b:Q σ_b²", "phase:N", *NUMBERS)
 WIDTH, HEIGHT = 460, 340
 OVERLAP = 0.003  # of the axis, about a pixel
 
@@ -33,14 +36,13 @@ def phase_chart(diagram: PhaseDiagram, *, quantity: str = "chi1") -> Any:
     x = alt.X("x:Q", title="σ_w², weight variance", scale=flat, axis=axis)
     y = alt.Y("y:Q", title="σ_b², bias variance", scale=flat, axis=axis)
     heat = alt.Chart(inline(shown)).mark_rect(strokeWidth=0).encode(
-        x=x, x2="x2:Q", y=y, y2="y2:Q", color=_colour(quantity, shown), tooltip=_tooltips()
+        x=x, x2="x2:Q", y=y, y2="y2:Q", color=_colour(quantity, shown), tooltip=CELL_TIPS
     )  # fmt: skip
     layers = [heat, *_edge_layers(diagram)]
     heading = f"Order and chaos: wide {diagram.activation} networks without norm"
     subtitle = _subtitle(diagram, len(rows) - len(shown))
-    return alt.layer(*layers).properties(
-        width=WIDTH, height=HEIGHT, title=alt.Title(heading, subtitle=subtitle)
-    )
+    title = alt.Title(heading, subtitle=subtitle)
+    return alt.layer(*layers).properties(width=WIDTH, height=HEIGHT, title=title)
 
 
 def _edge_layers(diagram: PhaseDiagram) -> list[Any]:
@@ -55,9 +57,8 @@ def _edge_layers(diagram: PhaseDiagram) -> list[Any]:
     if not pieces:
         return []
     data = [{"w": a[0], "b": a[1], "w2": b[0], "b2": b[1]} for a, b in pieces]
-    base = alt.Chart(inline(data)).encode(
-        x="w:Q", y="b:Q", x2="w2:Q", y2="b2:Q", tooltip=_edge_tooltips()
-    )
+    ends = {"x": "w:Q", "y": "b:Q", "x2": "w2:Q", "y2": "b2:Q"}
+    base = alt.Chart(inline(data)).encode(**ends, tooltip=EDGE_TIPS)
     return [
         base.mark_rule(color="white", strokeWidth=5, opacity=0.85, strokeCap="round"),
         base.mark_rule(color="black", strokeWidth=2, strokeCap="round"),
@@ -67,11 +68,7 @@ def _edge_layers(diagram: PhaseDiagram) -> list[Any]:
 def _edge_marks(points: list[tuple[float, float]]) -> list[Any]:
     base = alt.Chart(inline([{"w": w, "b": b} for w, b in points]))
     marks = base.mark_point(filled=True, color="black", stroke="white", size=90, opacity=1)
-    return [marks.encode(x="w:Q", y="b:Q", tooltip=_edge_tooltips())] if points else []
-
-
-def _edge_tooltips() -> list[Any]:
-    return tips("w:Q edge of chaos, σ_w²", "b:Q σ_b²")
+    return [marks.encode(x="w:Q", y="b:Q", tooltip=EDGE_TIPS)] if points else []
 
 
 def _cells(diagram: PhaseDiagram, values: Array) -> list[dict[str, Any]]:
@@ -129,18 +126,9 @@ def _colour(quantity: str, shown: list[dict[str, Any]]) -> Any:
 
 def _subtitle(diagram: PhaseDiagram, hidden: int) -> list[str]:
     names, counts = np.unique(diagram.status, return_counts=True)
-    shares = (
-        f"{count / diagram.status.size:.0%} {name}"
-        for name, count in zip(names, counts, strict=True)
-    )
+    cells = diagram.status.size
+    shares = (f"{count / cells:.0%} {name}" for name, count in zip(names, counts, strict=True))
     lines = [f"{', '.join(shares)}; black line: edge of chaos, χ_1 = 1"]
     if hidden:
-        lines.append(
-            f"{hidden} of {diagram.status.size} cells are blank: zero, infinite or undefined"
-        )
+        lines.append(f"{hidden} of {cells} cells are blank: zero, infinite or undefined")
     return lines
-
-
-def _tooltips() -> list[Any]:
-    numbers = ("chi1:Q χ_1", "xi:Q ξ_c (layers)", "q:Q q*")
-    return tips("w:Q σ_w²", "b:Q σ_b²", "phase:N", *numbers)

@@ -19,6 +19,9 @@ BINS = 60
 HEADROOM = 1.15  # of the highest bar
 DECADES = 300.0  # of a number that a picture can place
 Rows = list[dict[str, Any]]
+BAR_TIPS = tips("left:Q", "right:Q", "density:Q", "least:Q", "most:Q", form=".4~f")
+MEANS = ("mean:Q mean", "median:Q median", "low:Q − 2 s.e.", "high:Q + 2 s.e.")
+MEAN_TIPS = tips(alt.Tooltip("depth:Q", format="d", title="factors"), *MEANS, form=".4~f")
 
 
 def conditioning_chart(result: DepthConditioning) -> Any:
@@ -40,7 +43,7 @@ def product_chart(spectrum: ProductSpectrum, *, bins: int = BINS) -> Any:
     for row in bars:  # zero cannot stand on a log axis
         row |= {"floor": floor, "least": max(row["least"], floor)}
     shown = [row for row in bars if row["density"] > floor]
-    base = alt.Chart(inline(shown)).encode(tooltip=_bar_tooltips())
+    base = alt.Chart(inline(shown)).encode(tooltip=BAR_TIPS)
     curve = [
         {"s": float(s), "density": float(d)}
         for s, d in zip(spectrum.grid, spectrum.density, strict=True)
@@ -103,7 +106,7 @@ def _runs_and_means(
     dots = alt.Chart(inline(_run_rows(result, shown(logs)))).mark_point(
         filled=True, size=22, opacity=0.45, color=NEUTRAL
     )
-    base = alt.Chart(inline(_mean_rows(result, logs, shown))).encode(x=x, tooltip=_mean_tooltips())
+    base = alt.Chart(inline(_mean_rows(result, logs, shown))).encode(x=x, tooltip=MEAN_TIPS)
     means = base.mark_point(filled=True, size=45, opacity=1, color=PALETTE[0])
     shown_runs = [
         dots.encode(x=x, y=alt.Y("value:Q", **y)),
@@ -145,9 +148,8 @@ def _depth_notes(result: DepthConditioning) -> list[str]:
     origin = "given factors" if result.seed is None else f"{result.runs} runs, seed {result.seed}"
     notes = [f"{result.size} x {result.size} matrices, {origin}{edge}"]
     if result.runs > 1:
-        notes.append(
-            f"blue: mean of the logarithm ± {BAND:g} s.e.; orange: median; grey: every run"
-        )
+        mean = f"blue: mean of the logarithm ± {BAND:g} s.e."
+        notes.append(f"{mean}; orange: median; grey: every run")
     if not np.isfinite(result.log10_condition).all():
         notes.append(f"not drawn: infinite condition numbers, {result.reason}")
     return notes
@@ -172,11 +174,8 @@ def _histogram(spectrum: ProductSpectrum, bins: int) -> Rows:
 
 def _product_heading(spectrum: ProductSpectrum) -> str:
     runs, size = spectrum.values.shape
-    factors = (
-        "1 Gaussian matrix"
-        if spectrum.num_factors == 1
-        else (f"products of {spectrum.num_factors} Gaussian matrices")
-    )
+    factors = f"products of {spectrum.num_factors} Gaussian matrices"
+    factors = "1 Gaussian matrix" if spectrum.num_factors == 1 else factors
     return f"Singular values of {factors}, N = {size:,}, {runs} run{'s' * (runs > 1)}"
 
 
@@ -188,13 +187,3 @@ def _product_notes(spectrum: ProductSpectrum) -> list[str]:
         f"bars: simulated{spread}; line: predicted for N to infinity, up to {spectrum.edge:.4g}",
         f"{distance}; largest value {spectrum.values.max():.4g}; seed {spectrum.seed}",
     ]
-
-
-def _mean_tooltips() -> list[Any]:
-    depth = alt.Tooltip("depth:Q", format="d", title="factors")
-    bars = ("low:Q − 2 s.e.", "high:Q + 2 s.e.")
-    return tips(depth, "mean:Q mean", "median:Q median", *bars, form=".4~f")
-
-
-def _bar_tooltips() -> list[Any]:
-    return tips("left:Q", "right:Q", "density:Q", "least:Q", "most:Q", form=".4~f")

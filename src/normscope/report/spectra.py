@@ -37,7 +37,9 @@ def spectrum_chart(spectrum: Spectrum) -> Any:
     ]
     y = {"title": "eigenvalue λ", **_value_axis(rows)}
     x = alt.X("rank:Q", title="rank", **whole_axis(1, len(rows)))
-    base = alt.Chart(inline(rows)).encode(x=x, tooltip=_value_tooltips())
+    rank = alt.Tooltip("rank:Q", format="d")
+    told = tips(rank, "value:Q", "residual:Q", "bound:Q", form=".5~g")
+    base = alt.Chart(inline(rows)).encode(x=x, tooltip=told)
     bars = base.mark_rule(strokeWidth=1.6).encode(y=alt.Y("low:Q", **y), y2="high:Q")
     dots = base.mark_point(filled=spectrum.converged, size=70, opacity=1, color=PALETTE[0])
     which = "largest in magnitude" if spectrum.which == "magnitude" else spectrum.which
@@ -88,10 +90,11 @@ def density_chart(density: SpectralDensity, *, decades: float = 8.0) -> Any:
     band = base.mark_area(opacity=0.25, color=PALETTE[0], clip=True)
     line = base.mark_line(strokeWidth=2, color=PALETTE[0], clip=True)
     dots = base.mark_point(filled=True, size=60, opacity=0, color=PALETTE[0])
+    told = tips("t:Q λ", "density:Q density", "error:Q s.e.")
     layers = [
         band.encode(y=alt.Y("low:Q", **y), y2="high:Q"),
         line.encode(y=alt.Y("density:Q", **y)),
-        dots.encode(y=alt.Y("density:Q", **y), tooltip=_density_tooltips()),
+        dots.encode(y=alt.Y("density:Q", **y), tooltip=told),
     ]
     heading = alt.Title(
         f"Spectral density of {density.dimension:,} eigenvalues",
@@ -148,12 +151,3 @@ def _density_notes(density: SpectralDensity, decades: float) -> list[str]:
     if density.zero_mass > 0:
         notes.append(f"not drawn: {density.zero_mass:.1%} of the eigenvalues are exactly 0")
     return [*notes, f"cut {decades:g} decades below the highest point"]
-
-
-def _value_tooltips() -> list[Any]:
-    rank = alt.Tooltip("rank:Q", format="d")
-    return tips(rank, "value:Q", "residual:Q", "bound:Q", form=".5~g")
-
-
-def _density_tooltips() -> list[Any]:
-    return tips("t:Q λ", "density:Q density", "error:Q s.e.")

@@ -32,7 +32,10 @@ def stability_chart(limit: StabilityLimit) -> Any:
     y = {"title": "loss after the training", **loss_axis([row["loss"] for row in rows])}
     points = outcome_points(rows, x, y, "lr:Q", "seed:N", "outcome:N", size=70)
     layers = [*_bands(limit, x), *_levels(limit, rows, y), points]
-    heading = alt.Title(_heading(limit.bound), subtitle=_notes(limit))
+    bound = limit.bound
+    rate = f"{bound.lr:.3g}" if bound.closed else _shown(bound)
+    title = f"Limit of the learning rate: {rate} ({NAMES[bound.criterion]})"
+    heading = alt.Title(title, subtitle=_notes(limit))
     return alt.layer(*layers).properties(width=WIDTH, height=HEIGHT, title=heading)
 
 
@@ -58,9 +61,8 @@ def range_chart(found: LRRange) -> Any:
         layers = [*rate_band(found.suggestion, ends, x, opacity=0.18), *layers]
     notes = [f"{found.rule}; turn {found.turn:.3g}" if found.ok else found.reason]
     shown = f"Suggested learning rate {found.suggestion:.3g}" if found.ok else "No suggestion"
-    return alt.layer(*layers).properties(
-        width=WIDTH, height=HEIGHT, title=alt.Title(shown, subtitle=notes)
-    )
+    title = alt.Title(shown, subtitle=notes)
+    return alt.layer(*layers).properties(width=WIDTH, height=HEIGHT, title=title)
 
 
 def _trial_rows(limit: StabilityLimit) -> list[dict[str, Any]]:
@@ -139,19 +141,11 @@ def outcome_points(
 
 def loss_axis(losses: list[float]) -> dict[str, Any]:
     """A log axis if all losses are positive."""
-    if all(positive(loss) for loss in losses):
-        return log_axis(losses)
-    return plain_axis()
+    return log_axis(losses) if all(map(positive, losses)) else plain_axis()
 
 
 def _shown(bound: StabilityBound) -> str:
     return f"{bound.low:.3g} to {bound.high:.3g}"
-
-
-def _heading(bound: StabilityBound) -> str:
-    if not bound.closed:
-        return f"Limit of the learning rate: {_shown(bound)} ({NAMES[bound.criterion]})"
-    return f"Limit of the learning rate: {bound.lr:.3g} ({NAMES[bound.criterion]})"
 
 
 def _notes(limit: StabilityLimit) -> list[str]:

@@ -8,7 +8,6 @@ from typing import Any
 import altair as alt
 
 from normscope.report.style import NEUTRAL, PALETTE, inline, legend, log_axis, positive, tips
-from normscope.results.stability import StabilityBound
 from normscope.results.what_if import Variant, WhatIf
 
 WIDTH, ROW = 420, 46
@@ -25,11 +24,10 @@ def what_if_chart(found: WhatIf) -> Any:
     ratios = [row for variant in found.after if variant.made for row in _ratios(found, variant)]
     if ratios:
         panels.append(_gains(ratios, names))
-    best = found.best
-    shown = "What if: no change learns better than the network as it is"
-    if best is not None:
-        shown = f"What if: {best.change} comes to the lowest loss"
-    heading = alt.Title(shown, subtitle=_notes(found))
+    shown = "no change learns better than the network as it is"
+    if found.best is not None:
+        shown = f"{found.best.change} comes to the lowest loss"
+    heading = alt.Title(f"What if: {shown}", subtitle=_notes(found))
     return alt.hconcat(*panels, title=heading).resolve_scale(color="independent")
 
 
@@ -37,11 +35,9 @@ def _rates(variant: Variant) -> list[dict[str, Any]]:
     rows = []
     if positive(variant.threshold):
         rows.append(_rate(variant, "local threshold", variant.threshold, variant.threshold))
-    for kind, bound in (
-        ("learns no more at", variant.does_not_learn),
-        ("diverges at", variant.diverges),
-    ):
-        ends = _ends(bound)
+    limits = {"learns no more at": variant.does_not_learn, "diverges at": variant.diverges}
+    for kind, bound in limits.items():
+        ends = [] if bound is None else [end for end in (bound.low, bound.high) if positive(end)]
         if bound is not None and ends:
             rows.append(_rate(variant, kind, ends[0], ends[-1], beyond=bound.high == math.inf))
     return rows
@@ -51,14 +47,9 @@ def _rate(
     variant: Variant, kind: str, low: float, high: float, *, beyond: bool = False
 ) -> dict[str, Any]:
     shown = f"above {low:.4g}" if beyond else f"{low:.4g} to {high:.4g}"
-    return {"change": variant.change, "kind": kind, "low": low, "high": high, "shown": shown} | {
-        "lr": math.sqrt(low) * math.sqrt(high),
-        "end": "beyond" if beyond else "found",
-    }
-
-
-def _ends(bound: StabilityBound | None) -> list[float]:
-    return [] if bound is None else [end for end in (bound.low, bound.high) if positive(end)]
+    middle, end = math.sqrt(low) * math.sqrt(high), "beyond" if beyond else "found"
+    row = {"change": variant.change, "kind": kind, "low": low, "high": high, "shown": shown}
+    return row | {"lr": middle, "end": end}
 
 
 def _clipped(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
