@@ -127,19 +127,9 @@ def bn_path(
 
     state = [start.gamma, start.correlation, start.length]
     found, when, reason = _solved(drift, state, grid)
-    gamma, r, length = found
-    return LearningPath(
-        method="bn" if decay > 0 else "wn",
-        student=made.name,
-        lr=rate,
-        zeta=decay,
-        time=when,
-        gamma=gamma[None],
-        correlation=r[None],
-        length=length[None],
-        fixed_length=fixed_length,
-        reason=reason,
-    )
+    gamma, r, length = (row[None] for row in found)
+    how = ("bn" if decay > 0 else "wn", made.name, rate, decay, when)
+    return LearningPath(*how, gamma, r, length, fixed_length=fixed_length, reason=reason)
 
 
 def wn_path(
@@ -154,11 +144,8 @@ def sgd_path(start: Start, times: ArrayLike, *, lr: float, student: str = "relu"
 
     Above lr = 2 the student's length grows without bound; the path then ends early and says so.
     """
-    rate, made, grid = (
-        checked_number(learning_rates_of(lr), "lr"),
-        STUDENTS[student],
-        checked_times(times),
-    )
+    rate = checked_number(learning_rates_of(lr), "lr")
+    made, grid = STUDENTS[student], checked_times(times)
 
     def drift(_: float, state: Array) -> Array:
         overlap, square = state  # Q R and Q^2: no division by Q
@@ -167,8 +154,7 @@ def sgd_path(start: Start, times: ArrayLike, *, lr: float, student: str = "relu"
         return np.array(_sgd_squares(np.float64(q), r, rate, made))
 
     state = [start.gamma * start.correlation, start.gamma**2]
-    found, when, reason = _solved(drift, state, grid)
-    overlap, square = found
+    (overlap, square), when, reason = _solved(drift, state, grid)
     q = np.sqrt(square)
     r = np.clip(overlap / q, -1.0, 1.0)
     return LearningPath("sgd", made.name, rate, 0.0, when, q[None], r[None], q[None], reason=reason)

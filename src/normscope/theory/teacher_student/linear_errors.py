@@ -130,14 +130,7 @@ def _curve(
     if noise_variance > 0:
         error = np.where(diverges, np.inf, error)
     overlap = 1 - m
-    return ErrorCurve(
-        method=method,
-        student="linear",
-        noise_variance=noise_variance,
-        alpha=alpha,
-        error=error,
-        gamma2=error - 1 + 2 * overlap,
-        overlap=overlap,
-        reasons=tuple(SINGULAR if np.isinf(value) else "" for value in error),
-        parameters=parameters,
-    )
+    gamma2 = error - 1 + 2 * overlap
+    reasons = tuple(SINGULAR if np.isinf(value) else "" for value in error)
+    numbers = (noise_variance, alpha, error, gamma2, overlap)
+    return ErrorCurve(method, "linear", *numbers, reasons, parameters=parameters)

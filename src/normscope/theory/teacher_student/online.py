@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 
 from normscope.checks import Array, checked_count, checked_number
 from normscope.errors import InputError
-from normscope.results.teacher_student import LearningComparison, LearningPath, OverlapSlopes
+from normscope.results.teacher_student import ORDER, LearningComparison, LearningPath, OverlapSlopes
 from normscope.seeds import checked_seed, numpy_generator
 from normscope.theory.teacher_student._checks import decays, learning_rates_of
 from normscope.theory.teacher_student.dynamics import Start, checked_times
@@ -51,12 +51,9 @@ def simulate_bn(
         fixed_length: rescale w to its first length after each step.
         seed: of the inputs.
     """
-    rule = _Rule(
-        np.array([checked_number(learning_rates_of(lr), "lr")]),
-        checked_number(decays(zeta), "zeta"),
-        STUDENTS[student],
-        fixed_length,
-    )
+    rates = np.array([checked_number(learning_rates_of(lr), "lr")])
+    decay = checked_number(decays(zeta), "zeta")
+    rule = _Rule(rates, decay, STUDENTS[student], fixed_length)
     method = "bn" if rule.zeta > 0 else "wn"
     return _path(method, _bn_step, rule, start, checked_times(times), num_inputs, num_runs, seed)
 
@@ -86,23 +83,13 @@ def with_simulation(
             "with_simulation needs a path of the ODE that begins at time 0, as bn_path, wn_path "
             f"and sgd_path give it. Got {path!r}."
         )
-    start = Start(
-        *(float(getattr(path, name)[0, 0]) for name in ("gamma", "correlation", "length"))
-    )
-    given: dict[str, Any] = {
-        "lr": path.lr,
-        "num_inputs": num_inputs,
-        "num_runs": num_runs,
-        "seed": seed,
-    }
+    start = Start(*(float(getattr(path, name)[0, 0]) for name in ORDER))
+    given: dict[str, Any] = {"num_inputs": num_inputs, "num_runs": num_runs, "seed": seed}
+    given |= {"lr": path.lr, "student": path.student}
     if path.method == "sgd":
-        made = simulate_sgd(start, path.time, student=path.student, **given)
-    else:
-        made = simulate_bn(
-            start, path.time, zeta=path.zeta, student=path.student,
-            fixed_length=path.fixed_length, **given,
-        )  # fmt: skip
-    return LearningComparison(path, made)
+        return LearningComparison(path, simulate_sgd(start, path.time, **given))
+    given |= {"zeta": path.zeta, "fixed_length": path.fixed_length}
+    return LearningComparison(path, simulate_bn(start, path.time, **given))
 
 
 def simulated_overlap_rate(
@@ -186,12 +173,9 @@ class _Runs:
     def __init__(
         self, start: Start, rule: _Rule, num_inputs: int, num_runs: int, seed: int
     ) -> None:
-        self.inputs = checked_count(
-            num_inputs, "num_inputs", least=2, why="the student needs a plane to turn in"
-        )
-        runs = checked_count(
-            num_runs, "num_runs", least=1, why="there is nothing to average otherwise"
-        )
+        why = "the student needs a plane to turn in"
+        self.inputs = checked_count(num_inputs, "num_inputs", least=2, why=why)
+        runs = checked_count(num_runs, "num_runs", why="there is nothing to average otherwise")
         self.rule, self.start = rule, start
         self.generators = [numpy_generator(checked_seed(seed), "online", i) for i in range(runs)]
 

@@ -70,17 +70,9 @@ def published_relu_error(
     reasons = tuple(
         "" if np.isfinite(g) else POLE if p else NO_POINT for g, p in zip(gamma2, pole, strict=True)
     )
-    return ErrorCurve(
-        method="published theory",
-        student="relu",
-        noise_variance=spread,
-        alpha=load,
-        error=1 + gamma2 / 2 - overlap,
-        gamma2=gamma2,
-        overlap=overlap,
-        reasons=reasons,
-        parameters={} if given is None else {"a": given},
-    )
+    numbers = (spread, load, 1 + gamma2 / 2 - overlap, gamma2, overlap)
+    parameters = {} if given is None else {"a": given}
+    return ErrorCurve("published theory", "relu", *numbers, reasons, parameters=parameters)
 
 
 @equation(NORMSCOPE, "docs/design/0006, ReLU student with all its samples")
@@ -123,19 +115,12 @@ def relu_error(alpha: ArrayLike, *, noise_variance: float = 0.0) -> ErrorCurve:
     points = [
         _interpolating(a, spread, angle) if a <= edge else _averaging(a, spread) for a in load
     ]
-    gamma, theta = (np.array(part) for part in zip(*points, strict=True))
+    gamma, theta = np.array(points).T
     overlap = gamma * np.cos(theta)
-    return ErrorCurve(
-        method="convexified loss",
-        student="relu",
-        noise_variance=spread,
-        alpha=load,
-        error=1 + gamma**2 / 2 - overlap,
-        gamma2=gamma**2,
-        overlap=overlap,
-        reasons=tuple(CUSP if abs(a - edge) < 1e-9 else "" for a in load),
-        regimes=tuple("interp" if a <= edge else "noninterp" for a in load),
-    )
+    numbers = (spread, load, 1 + gamma**2 / 2 - overlap, gamma**2, overlap)
+    reasons = tuple(CUSP if abs(a - edge) < 1e-9 else "" for a in load)
+    regimes = tuple("interp" if a <= edge else "noninterp" for a in load)
+    return ErrorCurve("convexified loss", "relu", *numbers, reasons, regimes)
 
 
 def _tilt(theta: Array, spread: float) -> tuple[Array, Array]:

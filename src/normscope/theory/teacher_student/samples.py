@@ -5,7 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -38,9 +39,7 @@ class Data:
 
     def __post_init__(self) -> None:
         checked_count(self.num_inputs, "num_inputs", least=2, why="theory is for many inputs")
-        checked_count(
-            self.num_seeds, "num_seeds", least=1, why="there is nothing to average otherwise"
-        )
+        checked_count(self.num_seeds, "num_seeds", why="there is nothing to average otherwise")
         noise(self.noise_variance)
         checked_seed(self.seed)
 
@@ -124,26 +123,23 @@ def simulated_errors(
     _check_samples(arms, load, data)
     threads = checked_count(workers, "workers", least=1, why="somebody has to do the work")
     groups = list(_groups(load, data))
+
+    def errors_of(group: list[tuple[int, int]]) -> Array:
+        samples = [draw_sample(data, float(load[index]), run) for index, run in group]
+        return np.concatenate([arm.errors(samples) for arm in arms], axis=1)
+
     with ThreadPoolExecutor(threads) as pool:
-        found = list(pool.map(lambda group: _group_errors(arms, group, load, data), groups))
+        found = list(pool.map(errors_of, groups))
     table: dict[tuple[int, int], list[float]] = {}
     for group, errors in zip(groups, found, strict=True):
         table |= {place: list(row) for place, row in zip(group, errors, strict=True)}
     rows = [[table[i, run] for i in range(len(load))] for run in range(data.num_seeds)]
     by_outcome = np.moveaxis(np.array(rows), 2, 0).copy()  # (outcomes, seeds, loads)
     outcomes = [(arm, outcome) for arm in arms for outcome in arm.outcomes]
+    common: dict[str, Any] = {"alpha": load, "noise_variance": data.noise_variance}
+    common |= {"num_inputs": data.num_inputs, "seed": data.seed}
     return tuple(
-        SimulatedErrors(
-            method=outcome.method,
-            student=arm.student.name,
-            noise_variance=data.noise_variance,
-            alpha=load,
-            errors=errors,
-            num_inputs=data.num_inputs,
-            seed=data.seed,
-            parameters=outcome.parameters,
-            settings=outcome.settings,
-        )
+        SimulatedErrors(**asdict(outcome), student=arm.student.name, errors=errors, **common)
         for errors, (arm, outcome) in zip(by_outcome, outcomes, strict=True)
     )
 
@@ -172,10 +168,3 @@ def _groups(load: Array, data: Data) -> Iterator[list[tuple[int, int]]]:
             group.append((int(index), run))
             held += size
     yield group
-
-
-def _group_errors(
-    arms: Sequence[Arm], group: list[tuple[int, int]], load: Array, data: Data
-) -> Array:
-    samples = [draw_sample(data, float(load[index]), run) for index, run in group]
-    return np.concatenate([arm.errors(samples) for arm in arms], axis=1)

@@ -36,17 +36,11 @@ class BatchNormSgd(Arm):
         init: str = "span",
     ) -> None:
         self.student = STUDENTS[student]
-        self.batch_size = checked_count(
-            batch_size, "batch_size", least=2, why="the norm of one value is its sign"
-        )
+        why = "the norm of one value is its sign"
+        self.batch_size = checked_count(batch_size, "batch_size", least=2, why=why)
         self.least_samples = self.batch_size
-        steps = (num_steps,) if isinstance(num_steps, int) else tuple(num_steps)
-        self.steps = tuple(
-            sorted(
-                checked_count(s, "num_steps", least=1, why="nothing is learnt otherwise")
-                for s in steps
-            )
-        )
+        steps = (num_steps,) if isinstance(num_steps, int) else num_steps
+        self.steps = tuple(sorted(map(_checked_steps, steps)))
         self.lr = float(learning_rates_of(lr))
         if init not in INITS:
             raise InputError(f"init must be one of {', '.join(INITS)}. Got {init!r}.")
@@ -115,9 +109,7 @@ class ReluDescent(Arm):
     student: Student = STUDENTS["relu"]
 
     def __init__(self, *, num_steps: int = 2000, zeta: Sequence[float] = (0.0,)) -> None:
-        self.steps = checked_count(
-            num_steps, "num_steps", least=1, why="nothing is learnt otherwise"
-        )
+        self.steps = _checked_steps(num_steps)
         self.zeta = tuple(float(decays(value)) for value in zeta)
 
     @property
@@ -149,12 +141,12 @@ class ReluDescent(Arm):
             u = inputs @ weights
             pull = self.student.slope(u) * (targets - u)
             weights = weights + rate * (across @ pull - ridge * weights)
-        return np.array(
-            [
-                [s.error(w, self.student) for w in kept.T]
-                for s, kept in zip(samples, weights, strict=True)
-            ]
-        )
+        pairs = zip(samples, weights, strict=True)
+        return np.array([[s.error(w, self.student) for w in kept.T] for s, kept in pairs])
+
+
+def _checked_steps(num_steps: int) -> int:
+    return checked_count(num_steps, "num_steps", why="nothing is learnt otherwise")
 
 
 def _epochs(sample: Sample, batch_size: int) -> Iterator[NDArray[np.intp]]:
