@@ -48,15 +48,8 @@ def unpickled(content: bytes, *, path: Path) -> dict[str, Any]:
 
 # What the pickle machine raises on bytes that are no pickle.
 _BROKEN = (
-    pickle.UnpicklingError,
-    EOFError,
-    ValueError,
-    TypeError,
-    KeyError,
-    IndexError,
-    AttributeError,
-    OverflowError,
-    MemoryError,
+    *(pickle.UnpicklingError, EOFError, ValueError, TypeError, KeyError, IndexError),
+    *(AttributeError, OverflowError, MemoryError),
 )
 
 

@@ -50,9 +50,8 @@ def plain_risk(subject: Subject) -> Risk:
     given = subject.objective.outputs_fn
     objective = Objective(as_loss("mse"), outputs_fn=given and _with_own_targets(given))
     first = [replace(batch, targets=None) for batch in subject.first().batches]
-    problem = replace(
-        subject.problem, objective=objective, source=Kept(first, subject.source.reading)
-    )
+    source = Kept(first, subject.source.reading)
+    problem = replace(subject.problem, objective=objective, source=source)
     return Risk.of(problem, None, statistics="batch", parameters="weights", memory=subject.memory)
 
 
@@ -80,16 +79,8 @@ def compared(subject: Subject, results: dict[str, Any]) -> Comparison:
     predicted = prediction.lambda_max_split or prediction.lambda_max
     measured, bound, convention = _measured(subject, results)
     scale, own = _loss_matrix(subject, measured)
-    return Comparison(
-        predicted=predicted,
-        measured=measured,
-        bound=bound,
-        loss_scale=scale,
-        loss_predicted=scale * predicted,
-        loss_measured=own,
-        flags=prediction.flags,
-        convention=convention,
-    )
+    of_loss = (scale, scale * predicted, own)
+    return Comparison(predicted, measured, bound, *of_loss, prediction.flags, convention)
 
 
 def _measured(subject: Subject, results: dict[str, Any]) -> tuple[float, float, dict[str, str]]:
@@ -106,10 +97,8 @@ def _loss_matrix(subject: Subject, plain: float) -> tuple[float, float]:
     loss = subject.objective.loss
     if isinstance(loss, SquaredLoss) and loss.is_half_mean:
         return scale, plain
-    own = top_eigenvalues(
-        fisher(subject.first().risk(parameters="weights")), tol=TOLERANCE, seed=subject.seed
-    )
-    return scale, own.largest
+    matrix = fisher(subject.first().risk(parameters="weights"))
+    return scale, top_eigenvalues(matrix, tol=TOLERANCE, seed=subject.seed).largest
 
 
 def loss_scale(subject: Subject) -> float:

@@ -34,16 +34,9 @@ def plan_of(subject: Subject, measurements: list[Measurement], seconds: float) -
     steps = []
     for m in measurements:
         obstacle = m.obstacle(subject)
-        steps.append(
-            Step(
-                m.name,
-                m.question,
-                status="planned" if obstacle is None else "skipped",
-                reason=obstacle or "",
-                estimate=0.0 if obstacle else m.cost(subject) * seconds,
-                gives=m.gives,
-            )
-        )
+        status = "planned" if obstacle is None else "skipped"
+        cost = 0.0 if obstacle else m.cost(subject) * seconds
+        steps.append(Step(m.name, m.question, status, obstacle or "", cost, gives=m.gives))
     planned = [m for m, s in zip(measurements, steps, strict=True) if s.status == "planned"]
     return Plan(
         steps=tuple(steps),

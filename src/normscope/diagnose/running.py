@@ -77,10 +77,9 @@ class Run:
         return replace(step, status="interrupted" if ended else "ok", reason=ended)
 
     def _measured(self, measurement: Measurement) -> Any:
+        what = repr(measurement.name)
         found, self._subject, notes = within_memory(
-            self._subject,
-            repr(measurement.name),
-            lambda subject: measurement.run(subject, self.results),
+            self._subject, what, lambda subject: measurement.run(subject, self.results)
         )
         self.notes += notes
         return found

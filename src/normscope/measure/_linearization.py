@@ -11,10 +11,10 @@ from torch.utils import _pytree as pytree
 from normscope.measure._fused import fuse_batch_norms
 from normscope.measure._tape import Tape, UntapedError, directional, record
 from normscope.measure.operators.base import Groups
-from normscope.subject.batch import Batch
 from normscope.subject.functional import ModelFunction
 from normscope.subject.interrupts import safe_point
 from normscope.subject.losses import flat
+from normscope.subject.memory import Piece
 from normscope.subject.session import recomputed
 
 
@@ -30,21 +30,12 @@ class Linearization:
         outputs: what the model returned, detached.
     """
 
-    def __init__(
-        self,
-        function: ModelFunction,
-        batch: Batch,
-        *,
-        keep: bool = True,
-        checkpointed: bool = False,
-        bytes_per_pass: float = 0.0,
-    ) -> None:
-        self._function = function
-        self._batch = batch
-        self._keep = keep
-        self._checkpointed = checkpointed
-        self._pushed = Groups(bytes_per_pass)
-        self._pulled = Groups(torch.inf if checkpointed else bytes_per_pass)
+    def __init__(self, function: ModelFunction, piece: Piece) -> None:
+        batch, keep = piece.batch, piece.keep
+        self._function, self._batch = function, batch
+        self._keep, self._checkpointed = keep, piece.checkpointed
+        self._pushed = Groups(piece.num_bytes)
+        self._pulled = Groups(torch.inf if piece.checkpointed else piece.num_bytes)
         self._graph: tuple[list[Tensor], Tensor] | None = None
         self._transposed: tuple[list[Tensor | None], Tensor] | None = None
         self._tape: Tape | None = None

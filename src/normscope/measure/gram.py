@@ -166,7 +166,10 @@ def _layerwise(
         inner = function.restricted(wanted.subset(rest, "the rest"))
         term = _gram_by_products(JacobianOperator(risk, inner))
         total = term if total is None else total.add_(term)
-    return None if total is None else _rooted(risk, total, found)
+    if total is None:
+        return None
+    half = _gathered(risk, total, found)  # S^T G S, batch by batch, with the weight of each
+    return _gathered(risk, half.T.contiguous(), found)
 
 
 def _gram_by_products(jacobian: JacobianOperator) -> Tensor:
@@ -177,12 +180,6 @@ def _gram_by_products(jacobian: JacobianOperator) -> Tensor:
     finally:
         jacobian.close()
     return torch.cat(columns, dim=1)
-
-
-def _rooted(risk: Risk, gram: Tensor, parts: list[_BatchFactors]) -> Tensor:
-    """S^T G S, batch by batch, with the weight of each batch."""
-    half = _gathered(risk, gram, parts)
-    return _gathered(risk, half.T.contiguous(), parts)
 
 
 def _gathered(risk: Risk, matrix: Tensor, parts: list[_BatchFactors]) -> Tensor:
@@ -265,7 +262,7 @@ class _BatchFactors:
                 delta = torch.zeros_like(tap.offset) if grad is None else grad
                 for names, (x, d) in tap.factors(delta).items():
                     if x is not None and uses[names[0]] == 1 and self._keep_factors(x, d, count):
-                        self._slot(self.factors, names, x, d, k, count)
+                        self._add_factors(names, x, d, k, count)
                     else:
                         self._add_rows(names, x, d, k, count)
             if k == 0:  # all is allocated now, and hardly any of it touched
@@ -289,18 +286,10 @@ class _BatchFactors:
         pairs += (self._samples * positions) ** 2 * size_in
         return pairs < (rows * positions + rows**2) * size_in * size_out
 
-    @staticmethod
-    def _slot(
-        store: dict[Names, tuple[Tensor, Tensor]],
-        names: Names,
-        x: Tensor,
-        d: Tensor,
-        k: int,
-        count: int,
-    ) -> None:
-        if names not in store:
-            store[names] = (x, d.new_empty(d.shape[0], count, *d.shape[1:]))
-        store[names][1][:, k] = d
+    def _add_factors(self, names: Names, x: Tensor, d: Tensor, k: int, count: int) -> None:
+        if names not in self.factors:
+            self.factors[names] = (x, d.new_empty(d.shape[0], count, *d.shape[1:]))
+        self.factors[names][1][:, k] = d
 
     def _add_rows(self, names: Names, x: Tensor | None, d: Tensor, k: int, count: int) -> None:
         """Sum over positions of d x^T, added to what other uses of the parameter gave."""
@@ -332,7 +321,6 @@ def _parameter_gram(names: Names, parts: list[_BatchFactors]) -> Tensor:
         right = (x[start : start + step].reshape(-1, flat.shape[1]) @ flat.T).view(
             -1, positions, samples, positions
         )
-        blocks.append(
-            torch.einsum("tcasdb,tasb->tcsd", left, right).reshape(len(some) * outputs, -1)
-        )
+        block = torch.einsum("tcasdb,tasb->tcsd", left, right)
+        blocks.append(block.reshape(len(some) * outputs, -1))
     return torch.cat(blocks)

@@ -96,12 +96,8 @@ def _residual(spec: NetworkSpec, affine: list[nn.Module], made: dict[str, Any]) 
     parts: Parts = [("flatten", nn.Flatten()), ("layer1", affine[0])]
     for number in range(2, spec.depth):
         before = dict(_norm_and_activation(spec.layers[number - 2], number - 1, made))
-        branch = ResidualBranch(
-            before.get(f"norm{number - 1}"),
-            before[f"act{number - 1}"],
-            affine[number - 1],
-            branch_scale=spec.branch_scale,
-        )
+        norm, act = before.get(f"norm{number - 1}"), before[f"act{number - 1}"]
+        branch = ResidualBranch(norm, act, affine[number - 1], branch_scale=spec.branch_scale)
         parts.append((f"branch{number}", branch))
     if spec.depth > 1:
         parts += _norm_and_activation(spec.layers[-2], spec.depth - 1, made)
@@ -124,15 +120,8 @@ def _affine(spec: NetworkSpec, number: int, seed: int, made: dict[str, Any]) -> 
     if layer.kernel is None:
         affine = undrawn(nn.Linear, inputs, layer.outputs, **made)
     else:
-        affine = undrawn(
-            nn.Conv2d,
-            spec.widths[number - 1],
-            layer.outputs,
-            layer.kernel,
-            stride=layer.stride,
-            padding=layer.padding,
-            **made,
-        )
+        sizes = (spec.widths[number - 1], layer.outputs, layer.kernel)
+        affine = undrawn(nn.Conv2d, *sizes, stride=layer.stride, padding=layer.padding, **made)
     weight = torch.empty(affine.weight.shape, dtype=torch.float64)
     bias = torch.empty(layer.outputs, dtype=torch.float64)
     generator = torch.Generator().manual_seed(child_seed(seed, "build", number))
@@ -154,8 +143,6 @@ def _norm(norm: NormSpec, layer: LayerSpec, made: dict[str, Any]) -> nn.Module:
 
 
 def _last_norm(spec: NetworkSpec, made: dict[str, Any]) -> nn.Module:
-    if spec.last_norm == "mean":
-        return BatchNorm(spec.outputs, parts=("mean",), eps=0.0, **made)
-    if spec.last_norm == "batch":
-        return BatchNorm(spec.outputs, parts=("mean", "variance"), eps=0.0, **made)
-    return LayerNorm(spec.outputs, parts=("mean", "variance"), eps=0.0, **made)
+    kind = LayerNorm if spec.last_norm == "layer" else BatchNorm
+    parts = ("mean",) if spec.last_norm == "mean" else ("mean", "variance")
+    return kind(spec.outputs, parts=parts, eps=0.0, **made)

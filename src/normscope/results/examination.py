@@ -166,10 +166,8 @@ class Examination(Record):
         for finding in self.above("note"):
             lines += ["", f"{finding.severity.upper()}  {finding.title}" + _where(finding)]
             lines += [f"  {item}" for item in finding.evidence[:2]]
-            lines += [
-                f"  {finding.meaning}",
-                *([f"  -> {finding.advice}"] if finding.advice else []),
-            ]
+            lines += [f"  {finding.meaning}"]
+            lines += [f"  -> {finding.advice}"] if finding.advice else []
         lines += ["", *self.remarks]
         return "\n".join(lines + ([f"NOT COMPLETE: {self.partial}"] if self.partial else []))
 

@@ -36,18 +36,11 @@ def read_examination(path: str | Path) -> Examination:
 
 def _checked(found: Examination) -> Examination:
     """The examination, if its parts are what they should be."""
-    kinds = {
-        "numbers": tuple,
-        "findings": tuple,
-        "measurements": dict,
-        "plan": Plan,
-        "convention": dict,
-    }
-    for name, kind in kinds.items():
-        if not isinstance(getattr(found, name), kind):
-            raise InputError(
-                f"{name!r} is {kind_of(getattr(found, name))}, which it should not be."
-            )
+    kinds = {"numbers": tuple, "findings": tuple, "measurements": dict, "plan": Plan}
+    for name, kind in (kinds | {"convention": dict}).items():
+        part = getattr(found, name)
+        if not isinstance(part, kind):
+            raise InputError(f"{name!r} is {kind_of(part)}, which it should not be.")
     return found
 
 

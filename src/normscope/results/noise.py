@@ -122,11 +122,6 @@ class GradientNoise(Drawable):
 
 
 _COLUMNS = (
-    "with_replacement",
-    "without_replacement",
-    "without_replacement_error",
-    "signal",
-    "signal_error",
-    "noise_scale",
-    "noise_scale_error",
+    *("with_replacement", "without_replacement", "without_replacement_error"),
+    *("signal", "signal_error", "noise_scale", "noise_scale_error"),
 )

@@ -36,9 +36,13 @@ def assembled(
     t = math.inf if samples is None else float(samples)
     order = {name: np.ascontiguousarray(rows[:, column]) for name, rows in gram.order.items()}
     _check_finite(spec, order)
+    totals = {
+        name: (float(terms.diagonal[:, column].sum()), float(terms.offdiagonal[:, column].sum()))
+        for name, terms in gram.kinds.items()
+    }
     sums = Sums(
-        a1=sum(float(terms.diagonal[:, column].sum()) for terms in gram.kinds.values()),
-        a2=sum(float(terms.offdiagonal[:, column].sum()) for terms in gram.kinds.values()),
+        a1=sum(total[0] for total in totals.values()),
+        a2=sum(total[1] for total in totals.values()),
         overlap=max(_overlap(terms, column) for terms in gram.kinds.values()),
         samples=t,
         outputs=spec.outputs,
@@ -60,14 +64,7 @@ def assembled(
             draft.equations += equations_of(batch_norm_lower_bound)
     _flag_gamma(spec, draft, per_layer)
     _flag_few_samples(spec, draft, theory, samples)
-    per_kind = {
-        name: float(
-            mean_direction(
-                terms.diagonal[:, column].sum(), terms.offdiagonal[:, column].sum(), samples=t
-            )
-        )
-        for name, terms in gram.kinds.items()
-    }
+    per_kind = {k: float(mean_direction(*total, samples=t)) for k, total in totals.items()}
     return _prediction(
         spec,
         draft,
@@ -195,14 +192,8 @@ def _prediction(
     count = spec.num_parameters(parameters)
     split = None
     if draft.lambda_max is not None and spec.last_norm is None:
-        split = float(
-            split_lambda_max(
-                per_layer[-1],
-                per_layer[:-1].sum(),
-                outputs=spec.outputs,
-                last_width=spec.widths[-2],
-            )
-        )
+        terms, width = (per_layer[-1], per_layer[:-1].sum()), spec.widths[-2]
+        split = float(split_lambda_max(*terms, outputs=spec.outputs, last_width=width))
     all_equations = dict.fromkeys(str(e) for e in (*equations, *draft.equations))
     return Prediction(
         spec=spec,

@@ -19,7 +19,7 @@ from normscope.subject.batch import Batch, readable_failures
 from normscope.subject.interrupts import interruptible, safe_point
 from normscope.subject.process import isolated_random, kept_random, random_state, set_random_state
 from normscope.train.checkpoint import Checkpoint
-from normscope.train.modes import kept_mode, refuse_single_samples
+from normscope.train.modes import kept_buffers, kept_mode, refuse_single_samples
 from normscope.train.plan import Plan
 from normscope.train.run import INTERRUPTED, Event, StopTraining, TrainingRun
 from normscope.train.schedules import When
@@ -189,14 +189,8 @@ class Training:
                 raise _Diverged(f"Diverged in the last update: {name!r} is not finite.")
         if self._last_batch is None:  # resumed behind the last update
             return
-        with kept_random(plan.device), torch.no_grad():
-            kept = [(buffer, buffer.detach().clone()) for buffer in plan.model.buffers()]
-            try:
-                with interruptible():
-                    loss = float(plan.objective.value(plan.model, self._last_batch))
-            finally:
-                for buffer, value in kept:
-                    buffer.copy_(value)
+        with kept_random(plan.device), torch.no_grad(), kept_buffers(plan.model), interruptible():
+            loss = float(plan.objective.value(plan.model, self._last_batch))
         if reason := rule.reason(loss, self._losses[0]):
             raise _Diverged(f"Diverged in the last update: {reason} on the same batch.")
 

@@ -28,7 +28,7 @@ from normscope.subject.process import (
     random_state,
     set_random_state,
 )
-from normscope.train.modes import kept_mode, refuse_single_samples
+from normscope.train.modes import kept_buffers, kept_mode, refuse_single_samples
 from normscope.train.optim import OptimizerFactory
 from normscope.train.options import TrainingOptions
 from normscope.train.stability.copies import Origin
@@ -192,10 +192,8 @@ class _Updates:
         optimizer: torch.optim.Optimizer,
         rule: Divergence,
     ) -> None:
-        self._model = model
-        self._objective = objective
-        self._optimizer = optimizer
-        self._rule = rule
+        self._model, self._objective = model, objective
+        self._optimizer, self._rule = optimizer, rule
         self._losses: list[float] = []
 
     def made(self, batch: Batch) -> DivergingUpdate:
@@ -226,13 +224,10 @@ class _Updates:
 
     def _again(self, batch: Batch) -> float:
         """The loss after the update; buffers and random generators are as if it had not been."""
-        kept = [(buffer, buffer.detach().clone()) for buffer in self._model.buffers()]
         device = model_device(self._model)
         now = random_state(device)
-        with torch.no_grad():
+        with torch.no_grad(), kept_buffers(self._model):
             loss = float(self._objective.value(self._model, batch.copied()))
-            for buffer, value in kept:
-                buffer.copy_(value)
         set_random_state(now, device)
         return loss
 

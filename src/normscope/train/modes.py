@@ -31,6 +31,17 @@ def kept_mode(model: nn.Module, *, training: bool) -> Iterator[None]:
                 module.training = mode
 
 
+@contextlib.contextmanager
+def kept_buffers(model: nn.Module) -> Iterator[None]:
+    """A span without gradients after which the buffers are what they were before it."""
+    kept = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
+    try:
+        yield
+    finally:
+        for buffer, value in kept:
+            buffer.copy_(value)
+
+
 def refuse_single_samples(
     model: nn.Module, objective: Objective, batch: Batch, *, where: str
 ) -> None:
@@ -40,8 +51,7 @@ def refuse_single_samples(
     """
     if batch.size != 1 or not (layers := coupling_layers(model)):
         return
-    with held(), torch.no_grad():
-        kept = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
+    with held(), torch.no_grad(), kept_buffers(model):
         try:
             with interruptible():
                 objective.value(model, batch.copied())
@@ -54,6 +64,3 @@ def refuse_single_samples(
                 "and one sample has none. Use another batch size; fit also takes drop_last=True. "
                 f"({error})"
             ) from None
-        finally:
-            for buffer, value in kept:
-                buffer.copy_(value)

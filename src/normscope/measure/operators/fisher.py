@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -198,27 +199,15 @@ def _term(
     make: RootMaker,
     generator: np.random.Generator,
 ) -> _Term:
-    jacobian = Linearization(
-        function,
-        piece.batch,
-        keep=piece.keep,
-        checkpointed=piece.checkpointed,
-        bytes_per_pass=piece.num_bytes,
-    )
+    jacobian, weight = Linearization(function, piece), piece.batch.weight
     outputs, targets = jacobian.outputs, function.targets(piece.batch)
     risk.loss.check(outputs, targets)
     root = make(risk, outputs, targets, generator)
     if root is None:
         _require_targets(targets, "this loss")
-        return _Term(
-            jacobian,
-            piece.batch.weight,
-            None,
-            lambda pushed: risk.loss.curvature(outputs, targets, pushed),
-        )
-    return _Term(
-        jacobian, piece.batch.weight, root, lambda pushed: root.spread(root.gather(pushed))
-    )
+        curvature = partial(risk.loss.curvature, outputs, targets)
+        return _Term(jacobian, weight, None, curvature)
+    return _Term(jacobian, weight, root, lambda pushed: root.spread(root.gather(pushed)))
 
 
 def _true(

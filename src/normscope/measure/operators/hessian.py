@@ -66,10 +66,8 @@ class HessianOperator(LinearOperator):
 
     def block(self, layers: str | Sequence[str]) -> HessianOperator:
         """The diagonal block of some layers, at the same point."""
-        return HessianOperator(
-            self._risk,
-            self._function.restricted(sub_parameters(self._risk, self.parameters, layers)),
-        )
+        inner = self._function.restricted(sub_parameters(self._risk, self.parameters, layers))
+        return HessianOperator(self._risk, inner)
 
     def close(self) -> None:
         """Release the saved graphs."""

@@ -45,16 +45,7 @@ class JacobianOperator(LinearOperator):
         require_outputs(risk, "The Jacobian")
         self._risk = risk
         self._function = function
-        self._parts = [
-            Linearization(
-                function,
-                piece.batch,
-                keep=piece.keep,
-                checkpointed=piece.checkpointed,
-                bytes_per_pass=piece.num_bytes,
-            )
-            for piece in risk.pieces(function)
-        ]
+        self._parts = [Linearization(function, piece) for piece in risk.pieces(function)]
         self.parameters = function.parameters
         super().__init__(
             (sum(part.size for part in self._parts), self.parameters.total),
@@ -65,10 +56,8 @@ class JacobianOperator(LinearOperator):
 
     def block(self, layers: str | Sequence[str]) -> JacobianOperator:
         """The columns of some layers, at the same point."""
-        return JacobianOperator(
-            self._risk,
-            self._function.restricted(sub_parameters(self._risk, self.parameters, layers)),
-        )
+        inner = self._function.restricted(sub_parameters(self._risk, self.parameters, layers))
+        return JacobianOperator(self._risk, inner)
 
     def close(self) -> None:
         """Release the saved passes."""

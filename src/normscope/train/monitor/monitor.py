@@ -216,19 +216,14 @@ class Monitor:
         series = kept[0].series()
         if not series:
             raise MeasurementError(f"Nothing was recorded: {self._why_nothing()}")
-        return MonitorLog(
-            series=series,
-            num_steps=self.num_steps,
-            every=self._every,
-            troubles=tuple(self._troubles.values()),
-            meaning=dict(quantities(self._probes.values())),
-            convention={
-                "model": self._model,
-                "statistics": "those of the training itself: its passes in train mode",
-                "probes": tuple(self._probes),
-                "every": self._every,
-            },
-        )
+        convention = {
+            "model": self._model,
+            "statistics": "those of the training itself: its passes in train mode",
+            "probes": tuple(self._probes),
+            "every": self._every,
+        }
+        meaning, troubles = dict(quantities(self._probes.values())), tuple(self._troubles.values())
+        return MonitorLog(series, self.num_steps, self._every, troubles, meaning, convention)
 
     # ---- the end
 

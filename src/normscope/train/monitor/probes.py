@@ -96,12 +96,8 @@ class UpdateProbe(MonitorProbe):
     def readings(self, update: Update) -> Readings:
         gradients = _norms(update.gradients()) if update.closure else self._gradients
         weights = _norms(self._before)
-        moved = _norms(
-            {
-                name: [p.detach() - old for p, old in zip(now, self._before[name], strict=True)]
-                for name, now in update.layers.items()
-            }
-        )
+        pairs = {n: zip(ps, self._before[n], strict=True) for n, ps in update.layers.items()}
+        moved = _norms({n: [p.detach() - old for p, old in both] for n, both in pairs.items()})
         self._before = {}
         for name, weight in weights.items():
             yield name, "weight_norm", weight

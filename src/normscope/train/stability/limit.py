@@ -135,6 +135,7 @@ def max_stable_lr(
         around = ends or (guess / REACH, guess * REACH)
         search = Bisection(bench, numbers, around, steps=steps, widths=widths)
         stop = _ended(search, ends or (guess,))
+    own = {"steps": steps, "seed": numbers[0], "seeds": list(numbers), "bracket": ends, "tol": tol}
     return StabilityLimit(
         criterion=criterion,
         diverges=search.bound("diverges", stop),
@@ -142,14 +143,7 @@ def max_stable_lr(
         trials=tuple(bench.trials),
         complete=not stop,
         seconds=time.monotonic() - began,
-        convention=_settings(
-            bench.convention,
-            steps=steps,
-            seed=numbers[0],
-            seeds=list(numbers),
-            bracket=ends,
-            tol=tol,
-        ),
+        convention=_shared(bench.convention) | own,
     )
 
 
@@ -164,12 +158,11 @@ def _ended(search: Bisection, start: Sequence[float]) -> str:
     return ""
 
 
-def _settings(convention: dict[str, Any], **own: Any) -> dict[str, Any]:
+def _shared(convention: dict[str, Any]) -> dict[str, Any]:
     """What was in effect in every training."""
     of_single_runs = ("lr", "epochs", "steps", "seed", "schedule")
     left = (*of_single_runs, "shuffle", "drop_last", "augment", "penalty", "clip")
-    shared = {name: value for name, value in convention.items() if name not in left}
-    return {**shared, **own}
+    return {name: value for name, value in convention.items() if name not in left}
 
 
 def _checked_seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:
