@@ -48,6 +48,7 @@ _HOME = {
     "apply_transform": "normscope.subject.transforms",
     "BatchNorm": "normscope.nn",
     "PopulationNorm": "normscope.nn",
+    "register_norm": "normscope.subject.norms",
     # data and training
     "load_data": "normscope.data",
     "fit": "normscope.train",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Generic, TypeVar
 
 from normscope.errors import InputError
@@ -16,6 +16,12 @@ def near_match(name: str, known: list[str]) -> str:
     close = difflib.get_close_matches(name.lower(), known, n=2, cutoff=0.5)
     hint = f"Did you mean {' or '.join(repr(c) for c in close)}? " if close else ""
     return f"{hint}Known names: {', '.join(sorted(known))}."
+
+
+def check_choice(what: str, value: object, known: Collection[str]) -> None:
+    """An error that names near matches if ``value`` is none of ``known``."""
+    if value not in known:
+        raise InputError(f"Unknown {what} {value!r}. {near_match(str(value), [*known])}")
 
 
 class Registry(Generic[T]):

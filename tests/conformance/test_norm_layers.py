@@ -15,7 +15,15 @@ from torch.autograd import forward_ad
 from torch.func import functional_call, grad, hessian, jacrev, jvp, vmap
 
 from normscope.nn.init import initialize
-from normscope.nn.norm import BatchNorm, GroupNorm, LayerNorm, PopulationNorm, RMSNorm, norm_after
+from normscope.nn.norm import (
+    BatchNorm,
+    FilterResponseNorm,
+    GroupNorm,
+    LayerNorm,
+    PopulationNorm,
+    RMSNorm,
+    norm_after,
+)
 
 # torch's own first use of forward-mode derivatives scripts some functions
 pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.\\w+. is deprecated")
@@ -82,6 +90,7 @@ ROSTER = [
     Layer("group-dense", lambda: GroupNorm(1, 4, parts=("mean", "variance", "shift"))),
     Layer("rms", lambda: RMSNorm(4)),
     Layer("rms-channels", lambda: RMSNorm(4, channels_first=True, eps=1e-3), MAPS),
+    Layer("frn", lambda: FilterResponseNorm(4), MAPS),
     Layer("weight", lambda: weight_normed("weight")),
     Layer("weight-mean", lambda: weight_normed("weight-mean")),
     Layer("weight-variance", lambda: weight_normed("weight-variance")),

@@ -16,18 +16,18 @@ import subprocess
 import sys
 import threading
 import time
-import warnings
 
 import pytest
 import torch
 from torch import nn
-from torch.nn import functional
-from torch.utils import _python_dispatch as dispatch
 
 import normscope as ns
-from fingerprints import fingerprint
+from fingerprints import fingerprint, process
+from injection import WATCHED, interrupted
+from normscope.errors import InputError
 from normscope.subject import interrupts
 from normscope.subject.interrupts import held, interruptible, safe_point
+from normscope.subject.transforms import apply_transform, undo_transform
 from normscope.train import diverging_update, fit, lr_range_test
 
 X, Y = torch.randn(16, 6), torch.randint(3, (16,))
@@ -110,6 +110,9 @@ MEASUREMENTS = {
         uncopyable, lambda m: ns.max_stable_lr(m, PAIR, "cross_entropy", **LIMIT)
     ),
     "what_if": (plain, lambda m: ns.what_if(m, PAIR, ["gamma=0.5"], limits=False)),
+    "describe": (plain, lambda m: ns.describe(m, X)),
+    "describe attention": (attending, lambda m: ns.describe(m, X)),
+    "apply_transform": (plain, lambda m: ns.apply_transform(m, ["fold", "norm-output"])),
     "lr_range_test": (
         uncopyable, lambda m: lr_range_test(m, PAIR, "cross_entropy", steps=10)
     ),
@@ -122,58 +125,7 @@ MEASUREMENTS = {
 PARTIAL = {"examine", "what_if", "max_stable_lr", "max_stable_lr without copies", "lr_range_test"}
 
 
-def process():
-    """What is the whole process's, beyond what `fingerprint` sees."""
-    return [
-        list(torch.overrides._get_current_function_mode_stack()),
-        len(dispatch._get_current_dispatch_mode_stack()),
-        torch._C._autograd._top_saved_tensors_default_hooks(True),
-        torch.is_autocast_enabled("cpu"),
-        torch.is_inference_mode_enabled(),
-        warnings.filters,
-        functional.linear,
-        nn.Module.__call__,
-        [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)],
-        (interrupts._state.depth, interrupts._state.open, list(interrupts._state.pending)),
-    ]
-
-
 # ---- at chosen events
-
-WATCHED = ("/normscope/", "contextlib.py", "grad_mode.py", "overrides.py", "/attention/")
-
-
-class Injection:
-    """Counts lines, calls and returns, and sends SIGINT at the chosen ones."""
-
-    def __init__(self, *at, watched=WATCHED):
-        self.at, self.count, self.watched = set(at), 0, watched
-
-    def __enter__(self):
-        sys.settrace(self.event)
-        return self
-
-    def __exit__(self, *_):
-        sys.settrace(None)
-
-    def event(self, frame, kind, _):
-        name = frame.f_code.co_filename
-        if kind == "call" and not any(part in name for part in self.watched):
-            return None
-        self.count += 1
-        if self.count in self.at:
-            signal.raise_signal(signal.SIGINT)
-        return self.event
-
-
-def interrupted(run, model, *at, watched=WATCHED):
-    """Run with a Ctrl-C at these events: how many there were, and whether it came out."""
-    with Injection(*at, watched=watched) as injection:
-        try:
-            run(model)
-        except KeyboardInterrupt:
-            return injection.count, True
-    return injection.count, False
 
 
 def spread(name, points, watched=WATCHED):
@@ -212,6 +164,32 @@ def test_one_interrupt_anywhere(name):
 @pytest.mark.parametrize("name", MEASUREMENTS)
 def test_many_interrupts_anywhere(name):
     assert spread(name, 300, watched=("/normscope/subject/", *WATCHED[1:]))[0] == []
+
+
+@LOST
+@pytest.mark.parametrize(
+    "change", ["fold", "norm-before-last", "gamma=0.5", "replace:batch->layer"]
+)
+def test_a_change_in_place_is_made_as_a_whole_or_not_at_all(change):
+    def run(model):
+        apply_transform(model, ["scale-weights=2", change], inplace=True, example=X)
+
+    model, made = uncopyable(), 0
+    values = {name: value.clone() for name, value in model.state_dict().items()}
+    total, _ = interrupted(run, model)
+    undo_transform(model)
+    for k in range(12):
+        before = fingerprint(model, *PAIR), process()
+        interrupted(run, model, int((k + 0.5) * total / 12) + 1)
+        if fingerprint(model, *PAIR) == before[0]:
+            with pytest.raises(InputError, match="no transform"):
+                undo_transform(model)
+        else:
+            undo_transform(model)
+            made += 1
+        assert process() == before[1]
+        assert all(torch.equal(value, values[name]) for name, value in model.state_dict().items())
+    assert made < 12
 
 
 # ---- by a timer

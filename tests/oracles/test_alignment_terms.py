@@ -9,7 +9,6 @@ from torch.nn import functional
 
 from normscope.measure.probes import _alignment
 from normscope.measure.probes._alignment import alignment_terms, single_terms, weight_gradient
-from normscope.measure.probes.probe import SkipLayer
 from normscope.measure.probes.sites import Geometry, Site
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel")
@@ -154,13 +153,6 @@ def test_reference_example():
     sums = (terms.absolute, terms.by_sample, terms.by_position, terms.total.abs())
     assert [float(s.sum()) for s in sums] == [50, 32, 38, 24]
     assert terms.count == 8
-
-
-def test_transposed_convolutions_say_why_not():
-    geometry = Geometry((3, 3), (1, 1), (1, 1), (1, 1), 1, transposed=True)
-    site = Site("up", "conv", "conv_transpose2d", 1, axis=1, geometry=geometry)
-    with pytest.raises(SkipLayer, match="transposed convolution"):
-        alignment_terms(site, normal(2, 3, 4, 4), normal(2, 5, 4, 4))
 
 
 def test_float32_agrees_with_autograd():

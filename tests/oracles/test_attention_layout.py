@@ -105,13 +105,42 @@ class Flattened(nn.Module):
         self.inner, self.head = nn.Linear(WIDTH, 4), nn.Linear(4, 3)
 
     def forward(self, x):
-        rows = torch.tanh(self.inner(x.reshape(-1, WIDTH)))
+        rows = torch.tanh(self.inner(self.flat(x)))
         return self.head(rows.reshape(len(x), -1, 4).mean(1))
+
+    def flat(self, x):
+        return x.reshape(-1, WIDTH)
+
+
+class Apart(Flattened):
+    def flat(self, x):
+        return x
+
+
+class Doubled(Flattened):
+    """One row more than samples times positions: nobody knows whose."""
+
+    def forward(self, x):
+        flat = self.flat(x)
+        rows = torch.tanh(self.inner(torch.cat([flat, flat[:1]])))[:-1]
+        return self.head(rows.reshape(len(x), -1, 4).mean(1))
+
+
+@pytest.mark.parametrize("positions", [5, SAMPLES])
+def test_samples_and_positions_on_one_axis_are_told_apart(positions):
+    _, x, y = made(positions)
+    torch.manual_seed(0)
+    net, apart = Flattened(), Apart()
+    apart.load_state_dict(net.state_dict())
+    found, expected = (gradients(m, (x, y), "cross_entropy")["inner"] for m in (net, apart))
+    for name in ("t1", "t2", "t3", "t4"):
+        assert getattr(found, name) == pytest.approx(getattr(expected, name), rel=1e-12)
+    assert found.t4 < found.t2 < found.t1
 
 
 def test_samples_that_cannot_be_told_from_positions_have_no_terms_of_their_own():
     _, x, y = made(5)
-    inner, head = gradients(Flattened(), (x, y), "cross_entropy").layers
+    inner, head = gradients(Doubled(), (x, y), "cross_entropy").layers
     assert math.isnan(inner.t2)
     assert math.isnan(inner.t3)
     assert 0 < inner.t4 < inner.t1

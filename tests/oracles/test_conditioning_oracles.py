@@ -270,13 +270,22 @@ def test_recurrent_layers_are_reported_as_left_out(name):
     assert "body" in set(found.to_frame()["name"])
 
 
-def test_a_weight_used_in_two_forms_has_no_exact_block():
+class Scaled(Tied):
+    """Its first weight is no matrix of a layer only."""
+
+    def forward(self, x):
+        return super().forward(x) * self.encoder.weight.sum()
+
+
+def test_a_weight_used_twice_is_summed_over_its_uses_and_in_another_form_has_no_exact_block():
     torch.manual_seed(0)
     found = conditioning(Tied(), (D["x"], D["y3"]), "mse", exact="blocks")
     assert [layer.name for layer in found] == ["encoder", "middle", "middle#2", "encoder#2"]
+    assert {block.reason for block in found.blocks} == {""}  # once transposed: see the roster
+    found = conditioning(Scaled(), (D["x"], D["y3"]), "mse", exact="blocks")
     reasons = {block.name: block.reason for block in found.blocks}
     assert "another form" in reasons["encoder.weight"]
-    assert reasons["middle.weight"] == ""  # used twice, and summed over both uses
+    assert reasons["middle.weight"] == ""
 
 
 @pytest.mark.parametrize("name", ["mlp", "batch-norm", "sequence"])

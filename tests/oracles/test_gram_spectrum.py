@@ -38,6 +38,28 @@ class Tied(nn.Module):
         return torch.tanh(self.inner(x)) @ self.inner.weight
 
 
+class Scaled(Tied):
+    """A weight that is used by a layer, and entry by entry."""
+
+    def forward(self, x):
+        return self.inner(x) * self.inner.weight.diagonal()
+
+
+class Products(nn.Module):
+    """Linear layers in other words: weights stored as (in, out), functions, no modules."""
+
+    def __init__(self):
+        super().__init__()
+        shapes = {"first": (6, 5), "second": (4, 5), "third": (4, 3), "bias": (5,)}
+        for name, shape in shapes.items():
+            setattr(self, name, nn.Parameter(torch.randn(shape)))
+
+    def forward(self, x):
+        h = torch.tanh(torch.addmm(self.bias, x.flatten(0, 1), self.first))
+        h = torch.tanh(torch.einsum("nf,of->no", h, self.second)) @ self.third
+        return h.reshape(len(x), -1, 3).mean(1)
+
+
 def shared_weight():
     """Two layers with one weight and a bias each: weight and bias cannot be taken together."""
     net = nn.Sequential(nn.Linear(5, 5), nn.Tanh(), nn.Linear(5, 5), nn.Tanh(), nn.Linear(5, 2))
@@ -88,7 +110,13 @@ CASES = {
                                            nn.Linear(36, 2)), (3, 4, 5, 5), "batch", LAYERWISE),
     "used twice": (Twice, (4, 5), "batch", LAYERWISE),
     "shared weight": (shared_weight, (4, 5), "batch", LAYERWISE),
-    "tied to a function": (Tied, (4, 4), "batch", EXACT),
+    "tied to a function": (Tied, (4, 4), "batch", LAYERWISE),
+    "tied to its entries": (Scaled, (4, 4), "batch", EXACT),
+    "products": (Products, (4, 3, 6), "batch", LAYERWISE),
+    "reflected": (lambda: nn.Sequential(nn.Conv2d(2, 3, 3, padding=1, padding_mode="reflect"),
+                                        nn.Tanh(), nn.Conv2d(3, 2, 3, padding="same"),
+                                        nn.Flatten(), nn.Linear(32, 2)),
+                  (3, 2, 4, 4), "batch", LAYERWISE),
     "attention": (lambda: nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True),
                   (3, 4, 8), "batch", LAYERWISE),
 }  # fmt: skip

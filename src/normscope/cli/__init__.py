@@ -1,5 +1,3 @@
 """The ``normscope`` command: thin over the API, one module per subcommand."""
 
-from normscope.cli.main import main
-
-__all__ = ["main"]
+from normscope.cli.main import main as main

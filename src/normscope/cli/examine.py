@@ -8,8 +8,7 @@ from normscope.cli import options as opt
 from normscope.cli import output
 from normscope.cli.options import Option
 from normscope.cli.subjects import NETWORK, RUNNING, TRAINED, check_given, subject_of, users_code
-from normscope.errors import InputError
-from normscope.registry import near_match
+from normscope.registry import check_choice
 
 if TYPE_CHECKING:
     from normscope.results import Examination
@@ -20,8 +19,7 @@ GRAVE = ("note", "warning", "problem")
 
 def _severity(value: Any) -> str:
     """One that can make a check fail."""
-    if value not in GRAVE:
-        raise InputError(f"Unknown severity {value!r}. {near_match(str(value), list(GRAVE))}")
+    check_choice("severity", value, GRAVE)
     return str(value)
 
 

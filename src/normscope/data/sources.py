@@ -17,7 +17,7 @@ from normscope.data._download import Archive
 from normscope.data._files import check_content, read_bytes
 from normscope.data._idx import idx_array
 from normscope.errors import InputError
-from normscope.registry import Registry, near_match
+from normscope.registry import Registry, check_choice
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,10 +50,7 @@ class Source(ABC):
 
     def checked_split(self, split: str) -> str:
         """``split`` itself if there is such a part."""
-        if split not in self.splits:
-            raise InputError(
-                f"Unknown split {split!r}. {near_match(str(split), list(self.splits))}"
-            )
+        check_choice("split", split, self.splits)
         return split
 
 

@@ -5,20 +5,17 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
+from torch.optim import LBFGS, SGD, Adam, AdamW, Optimizer
 
 from normscope.errors import InputError
 from normscope.train.optim import optimizers
 
-NAMES: dict[Any, str] = {
-    torch.optim.SGD: "sgd",
-    torch.optim.Adam: "adam",
-    torch.optim.AdamW: "adamw",
-}
+NAMES: dict[Any, str] = {SGD: "sgd", Adam: "adam", AdamW: "adamw"}
 
 
 class Remade:
@@ -30,9 +27,7 @@ class Remade:
         momentum: in place of its own, if given.
     """
 
-    def __init__(
-        self, optimizer: torch.optim.Optimizer, model: nn.Module, momentum: float | None
-    ) -> None:
+    def __init__(self, optimizer: Optimizer, model: nn.Module, momentum: float | None) -> None:
         self.kind: Any = type(optimizer)
         self.groups: list[dict[str, Any]] = []
         held: dict[int, int] = {}  # parameter -> number of its group
@@ -46,10 +41,10 @@ class Remade:
             self.groups.append(settings)
             held |= {id(p): number for p in group["params"]}
         self.model = model
-        self.places = [held.get(id(p)) for p in _trainable(model)]
+        self.places = [held.get(id(p)) for p in _trainable(model).values()]
         self.__qualname__ = self.__name__ = str(self)
 
-    def __call__(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+    def __call__(self, parameters: Iterable[nn.Parameter]) -> Optimizer:
         """The optimizer of the trainable parameters of a copy, in their order."""
         found = list(parameters)
         known = self.places if len(found) == len(self.places) else [0] * len(found)
@@ -59,7 +54,7 @@ class Remade:
             for number, settings in enumerate(self.groups)
         ]  # fmt: skip
         held = [group for group in groups if group["params"]]
-        made: torch.optim.Optimizer = self.kind(held, **self._arguments())
+        made: Optimizer = self.kind(held, **self._arguments())
         return made
 
     def _arguments(self) -> dict[str, Any]:
@@ -70,14 +65,13 @@ class Remade:
 
     def of_changed(self, model: nn.Module) -> Remade:
         """The same for a changed copy: parameters keep their groups, new ones go to the first."""
-        before = dict(zip(_trainable_names(self.model), self.places, strict=True))
-        old = list(zip(_trainable(self.model), self.places, strict=True))
+        old = _trainable(self.model)
+        before = dict(zip(old, self.places, strict=True))
         made = copy.copy(self)
         made.model = model
-        made.places = [
-            before[name] if name in before else _place_of_same(parameter, old)
-            for name, parameter in zip(_trainable_names(model), _trainable(model), strict=True)
-        ]
+        # a parameter that a change gave another name has the same values
+        same = {n: _first_same(p, old) for n, p in _trainable(model).items() if n not in before}
+        made.places = [before.get(same.get(name, name), 0) for name in _trainable(model)]
         return made
 
     @property
@@ -112,7 +106,7 @@ class Chosen:
     optimizer: Any = "sgd"  # name, or function of the parameters
     lr: float | None = None
     momentum: float = 0.0
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
 
 
 def chosen_optimizer(optimizer: Any, model: nn.Module, momentum: float | None) -> Chosen:
@@ -123,7 +117,7 @@ def chosen_optimizer(optimizer: Any, model: nn.Module, momentum: float | None) -
         if momentum and optimizer != "sgd":
             note = f"momentum is an argument of sgd; {optimizer} has none."
             return Chosen(optimizer, notes=(note,))
-    if not isinstance(optimizer, torch.optim.Optimizer):
+    if not isinstance(optimizer, Optimizer):
         return Chosen(optimizer or "sgd", None, own)
     held = {id(p) for group in optimizer.param_groups for p in group["params"]}
     if not any(id(p) in held for p in model.parameters()):
@@ -146,29 +140,21 @@ def chosen_optimizer(optimizer: Any, model: nn.Module, momentum: float | None) -
 
 def _refuse_what_cannot_be_made(made: Remade, model: nn.Module) -> None:
     way_out = "Give a function of the parameters, such as lambda p: torch.optim.SGD(p, 0.1)."
-    if made.kind is torch.optim.LBFGS:
+    if made.kind is LBFGS:
         raise InputError(f"LBFGS asks for several losses a step, which is not supported. {way_out}")
     try:
-        made(_trainable(model))
+        made(_trainable(model).values())
     except TypeError as error:
         raise InputError(
             f"{made.kind.__name__} cannot be made again for copies of the model: {error}. {way_out}"
         ) from error
 
 
-def _trainable(model: nn.Module) -> list[nn.Parameter]:
-    return [p for p in model.parameters() if p.requires_grad]
+def _trainable(model: nn.Module) -> dict[str, nn.Parameter]:
+    return {name: p for name, p in model.named_parameters() if p.requires_grad}
 
 
-def _trainable_names(model: nn.Module) -> list[str]:
-    return [name for name, p in model.named_parameters() if p.requires_grad]
-
-
-def _place_of_same(
-    parameter: nn.Parameter, old: list[tuple[nn.Parameter, int | None]]
-) -> int | None:
-    """Group of the parameter with the same values, which a change gave another name; else 0."""
-    for other, place in old:
-        if other.shape == parameter.shape and torch.equal(other, parameter):
-            return place
-    return 0
+def _first_same(parameter: nn.Parameter, old: dict[str, nn.Parameter]) -> str:
+    """Name of the first with the same values; empty if there is none."""
+    equal = (n for n, p in old.items() if p.shape == parameter.shape and torch.equal(p, parameter))
+    return next(equal, "")

@@ -48,7 +48,8 @@ def examine(
     """Say how sharp a network is, which learning rate it bears, and what its norms do to it.
 
     The model is left as it was, bit by bit. What cannot be measured is named with the reason; an
-    interruption (Ctrl-C) gives what is known by then, with ``partial`` set.
+    interruption (Ctrl-C) gives what is known by then, with ``partial`` set. Meanwhile no other
+    thread may use the model, nor draw from torch's default generator, whose numbers would repeat.
 
     Args:
         model: any module.
@@ -120,7 +121,6 @@ def examine(
         "batch": done.samples,
         "chance": subject.chance,
         "seed": seed,
-        **({"attention": True} if subject.attends else {}),
     }
     return Examination(
         model=plan.model,

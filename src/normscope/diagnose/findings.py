@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from normscope.diagnose.rules import RULES, Case
@@ -16,15 +15,9 @@ FIRST = ("recommended-lr", "lr-above-limit", "lr-above-threshold", "promising-ch
 def findings_of(results: dict[str, Any], convention: dict[str, Any]) -> tuple[Finding, ...]:
     """All findings that ``results`` allow; a function of what an examination stores."""
     case = Case(results, convention)
-    found: list[Finding] = []
-    for name in RULES:
-        rule = RULES[name]
-        if all(need in case for need in rule.needs):
-            found += [
-                replace(f, rule=name, reference=f.reference or rule.reference)
-                for f in rule.judge(case)
-                if f.severity != "ok" or _covered(case, rule.needs)
-            ]
+    rules = [RULES[name] for name in RULES]
+    judged = [(rule, finding) for rule in rules if (finding := rule.found(case)) is not None]
+    found = [f for rule, f in judged if f.severity != "ok" or _covered(case, rule.needs)]
     return tuple(sorted(found, key=lambda f: (-f.rank, f.rule not in FIRST)))
 
 

@@ -120,12 +120,10 @@ def advised(
     limit = trainings.limit(criterion="diverges")
     race, ended = trainings.race(limit, steps=LONGER * steps)
     read = subject.source.convention
+    bounds += [_bisected(bound, steps) for bound in (limit.diverges, limit.does_not_learn)]
     return LRAdvice(
         **_recommendation(race, limit, steps),
-        bounds=(
-            *bounds,
-            *(_bisected(bound, steps) for bound in (limit.diverges, limit.does_not_learn)),
-        ),
+        bounds=tuple(bounds),
         race=tuple(race),
         limit=limit,
         ended=ended,
@@ -142,9 +140,9 @@ def advised(
 def _theory(subject: Subject) -> LRBound:
     rule = "2 (1 + momentum) / lambda_max, lambda_max by mean-field theory at initialization"
     how = descent(subject)
-    if how.obstacle:
-        return LRBound("theory", NONE, NONE, NONE, rule, how.obstacle)
     try:
+        if how.obstacle:
+            raise TheoryError(how.obstacle)
         if not subject.objective.has_outputs:
             raise TheoryError("the loss hides the outputs that the theory speaks of")
         scale = loss_scale(subject)
@@ -167,9 +165,9 @@ def _theory(subject: Subject) -> LRBound:
 def _threshold(subject: Subject) -> LRBound:
     rule = "2 (1 + momentum) / lambda_max, measured; training often continues above it"
     how = descent(subject)
-    if how.obstacle:
-        return LRBound("threshold", NONE, NONE, NONE, rule, f"not applicable: {how.obstacle}")
     try:
+        if how.obstacle:
+            raise TheoryError(f"not applicable: {how.obstacle}")
         curvature = largest_curvature(subject)
     except Exception as error:  # a curvature that cannot be had must not stop the trainings
         return LRBound("threshold", NONE, NONE, NONE, rule, said(error))
@@ -179,13 +177,10 @@ def _threshold(subject: Subject) -> LRBound:
 
 
 def _bisected(bound: StabilityBound, steps: int) -> LRBound:
-    what = {
-        "diverges": "where training diverges, by bisection",
-        "does-not-learn": f"where {steps} updates no longer lower the loss below start and chance, "
-        "by bisection",
-    }
-    name = bound.criterion
-    return LRBound(name, bound.lr, bound.low, bound.high, what[name], bound.reason)
+    where = f"{steps} updates no longer lower the loss below start and chance"
+    where = "training diverges" if bound.criterion == "diverges" else where
+    ends = bound.lr, bound.low, bound.high
+    return LRBound(bound.criterion, *ends, f"where {where}, by bisection", bound.reason)
 
 
 def _recommendation(
@@ -196,27 +191,18 @@ def _recommendation(
         f"lowest mean loss over the second half of {LONGER * steps} updates, by a parabola in "
         f"log-lr and log loss, at most {MARGIN:g} x the largest rate that did not diverge"
     )
-    choice = choose(race)
-    if choice is None and limit.complete:
-        why = "every training diverged, at every rate that was tried"
-        return {"lr": NONE, "low": NONE, "high": NONE, "rule": rule, "reason": why}
-    if choice is None:  # the time was up before the race
-        learned = [t for t in limit.trials if t.learned]
-        choice = choose(learned)
+    choice, why = choose(race), "every training diverged, at every rate that was tried"
+    if choice is None and not limit.complete:  # the time was up before the race
+        choice = choose([t for t in limit.trials if t.learned])
         rule = f"lowest mean loss in {steps} updates of the bisection, which was cut short"
-    if choice is None:
-        why = f"{limit.reason or 'no training was finished'}"
-        return {"lr": NONE, "low": NONE, "high": NONE, "rule": rule, "reason": why}
-    if not choice.best.learned and not choice.best.final < FALLEN * choice.best.start:
-        why = f"at no rate does the loss fall; the best, {choice.best.lr:.3g}: {choice.best.reason}"
-        return {"lr": NONE, "low": NONE, "high": NONE, "rule": rule, "reason": why}
-    return {
-        "lr": choice.lr,
-        "low": choice.low,
-        "high": choice.high,
-        "rule": rule,
-        "reason": _reason(choice, len(race), limit),
-    }
+        why = limit.reason or "no training was finished"
+    if choice is not None:
+        best = choice.best
+        if best.learned or best.final < FALLEN * best.start:
+            rates = {"lr": choice.lr, "low": choice.low, "high": choice.high}
+            return {**rates, "rule": rule, "reason": _reason(choice, len(race), limit)}
+        why = f"at no rate does the loss fall; the best, {best.lr:.3g}: {best.reason}"
+    return {"lr": NONE, "low": NONE, "high": NONE, "rule": rule, "reason": why}
 
 
 def _reason(choice: Choice, count: int, limit: StabilityLimit) -> str:

@@ -11,7 +11,7 @@ from normscope.diagnose._curvature import largest_curvature
 from normscope.diagnose._trainings import said
 from normscope.diagnose.comparison import TOLERANCE, compared, plain_risk, predictions
 from normscope.diagnose.learning_rate import advised
-from normscope.diagnose.steps import Results, step
+from normscope.diagnose.steps import Results, probed, step
 from normscope.diagnose.subject import POPULATION, Subject
 from normscope.diagnose.what_if import tabled
 from normscope.measure import fisher, hessian
@@ -27,11 +27,6 @@ COARSE = 0.05  # of further eigenvalues, of which the size matters
 LARGE = 64  # samples from which a batch is not small for batch statistics
 NUM_BATCHES = 32  # behind a measured gap
 MANY_OUTPUTS = 256  # for each the mean gradient takes a backward pass
-
-
-def looked_at(subject: Subject) -> tuple[Any, Any, Any]:
-    """Model, data and loss as every measurement takes them."""
-    return subject.model, subject.source, subject.objective
 
 
 def _updates(number: float) -> Callable[[Subject], float]:
@@ -80,84 +75,59 @@ def _needs_prediction(subject: Subject) -> str | None:
     return None if _needs_theory(subject) is None else "there is no prediction to compare with"
 
 
-@step("layout", "Where is it normalized, and are the norms in use?", preset="fast", gradients=1)
+def _of_outliers(subject: Subject) -> float:
+    """The mean gradients, their products and directions; and the vectors of Lanczos."""
+    return 4 * subject.outputs_per_sample + 20
+
+
+@step("layout", "fast", 1)
 def _layout(subject: Subject, results: Results) -> Any:
-    return norm_layout(*looked_at(subject), num_batches=None, seed=subject.seed)
+    """Where is it normalized, and are the norms in use?"""
+    return probed(subject, norm_layout)
 
 
-@step(
-    "sharpness",
-    "How sharp is the loss in its sharpest direction (Gauss-Newton matrix of the loss)?",
-    preset="fast",
-    gradients=8,
-)
-def sharpness(subject: Subject, results: Results) -> Any:
-    """lambda_max of the Gauss-Newton matrix; of the Hessian if the loss hides the outputs."""
+@step("sharpness", "fast", 8)
+def _sharpness(subject: Subject, results: Results) -> Any:
+    """How sharp is the loss in its sharpest direction (Gauss-Newton matrix of the loss)?"""
     return largest_curvature(subject)
 
 
-@step(
-    "signals",
-    "How do activations and gradients change with depth, and do they depend on the input?",
-    preset="fast",
-    gradients=5,
-    gives=("activations", "gradients"),
-)
+@step("signals", "fast", 5, gives=("activations", "gradients"))
 def _signals(subject: Subject, results: Results) -> Any:
-    found = signals(
-        *looked_at(subject), num_batches=None, seed=subject.seed, quantities=("alignment",)
-    )
+    """How do activations and gradients change with depth, and do they depend on the input?"""
+    found = probed(subject, signals, quantities=("alignment",))
     return {"activations": found.activations, "gradients": found.gradients}
 
 
-@step(
-    "hessian",
-    "How sharp is the loss itself (Hessian)?",
-    preset="standard",
-    gradients=15,
-    vectors=lambda _: 20,
-)
+@step("hessian", "standard", 15, vectors=lambda _: 20)
 def _hessian(subject: Subject, results: Results) -> Any:
+    """How sharp is the loss itself (Hessian)?"""
     return top_eigenvalues(hessian(subject.risk()), tol=COARSE, seed=subject.seed)
 
 
-@step(
-    "outliers",
-    "How much of the sharpness is the mean gradient (pathological sharpness)?",
-    preset="standard",
-    gradients=_updates(25),
-    obstacle=_needs_few_outputs,
-    # the mean gradients, their products and directions; and the vectors of Lanczos
-    vectors=lambda subject: 4 * subject.outputs_per_sample + 20,
-)
+@step("outliers", "standard", _updates(25), obstacle=_needs_few_outputs, vectors=_of_outliers)
 def _outliers(subject: Subject, results: Results) -> Any:
+    """How much of the sharpness is the mean gradient (pathological sharpness)?"""
     return leading_directions(plain_risk(subject), k=1, tol=TOLERANCE, seed=subject.seed)
 
 
-@step("conditioning", "How well conditioned is each layer?", preset="standard", gradients=2)
+@step("conditioning", "standard", 2)
 def _conditioning(subject: Subject, results: Results) -> Any:
-    return conditioning(*looked_at(subject), num_batches=None, seed=subject.seed)
+    """How well conditioned is each layer?"""
+    return probed(subject, conditioning)
 
 
-@step(
-    "density",
-    "How are all eigenvalues spread?",
-    preset="standard",
-    gradients=18,
-    obstacle=_needs_outputs,
-)
+@step("density", "standard", 18, obstacle=_needs_outputs)
 def _density(subject: Subject, results: Results) -> Any:
+    """How are all eigenvalues spread?"""
     return spectral_density(fisher(subject.risk()), num_vectors=2, steps=8, seed=subject.seed)
 
 
-@step(
-    "regularization",
-    "How much does the noise of batch statistics add to the loss, in all and in the middle layer?",
-    preset="standard",
-    gradients=20,
-    obstacle=_needs_batch_norm,
-)
+@step("regularization", "standard", 20, obstacle=_needs_batch_norm)
 def _regularization(subject: Subject, results: Results) -> Any:
+    """How much does the noise of batch statistics add to the loss,
+    in all and in the middle layer?
+    """
     unused = {norm.name for norm in results["layout"].unused} if "layout" in results else set()
     names = [name for name in subject.batch_norms if name not in unused]
     # The gap falls like 1 / batch size as soon as batches are not small.
@@ -175,49 +145,28 @@ def _regularization(subject: Subject, results: Results) -> Any:
     )
 
 
-@step(
-    "prediction",
-    "What does mean-field theory say, with and without the norms?",
-    preset="standard",
-    gradients=_updates(1.5),
-    obstacle=_needs_theory,
-)
+@step("prediction", "standard", _updates(1.5), obstacle=_needs_theory)
 def _prediction(subject: Subject, results: Results) -> Any:
+    """What does mean-field theory say, with and without the norms?"""
     return predictions(subject)
 
 
-@step(
-    "comparison",
-    "Do prediction and measurement agree?",
-    preset="standard",
-    gradients=_updates(10),
-    obstacle=_needs_prediction,
-)
+@step("comparison", "standard", _updates(10), obstacle=_needs_prediction)
 def _comparison(subject: Subject, results: Results) -> Any:
+    """Do prediction and measurement agree?"""
     return compared(subject, results)
 
 
-@step(
-    "stability",
-    "Which learning rate trains best, which no longer learns, and which makes training diverge?",
-    preset="full",
-    gradients=_updates(500),
-    gives=("stability", "advice"),
-    anytime=True,
-)
+@step("stability", "full", _updates(500), gives=("stability", "advice"), anytime=True)
 def _stability(subject: Subject, results: Results) -> Any:
+    """Which learning rate trains best, which no longer learns, and which makes training diverge?"""
     advice = advised(subject, max_seconds=_left(subject))
     return {"stability": advice.limit, "advice": advice}
 
 
-@step(
-    "what_if",
-    "What would change if its norms were placed or scaled otherwise?",
-    preset="full",
-    gradients=_updates(1800),
-    anytime=True,
-)
+@step("what_if", "full", _updates(1800), anytime=True)
 def _what_if(subject: Subject, results: Results) -> Any:
+    """What would change if its norms were placed or scaled otherwise?"""
     return tabled(subject, None, max_seconds=_left(subject))
 
 

@@ -8,11 +8,8 @@ from torch import nn
 
 from normscope.diagnose.steps import Measurement
 from normscope.diagnose.subject import Subject
-from normscope.errors import MeasurementError
-from normscope.measure.probes.probe import Probe
-from normscope.measure.probes.run import run_probes
-from normscope.measure.probes.sites import WEIGHTED
 from normscope.results import Plan, Step
+from normscope.subject.graph import Graph
 from normscope.subject.memory import PASSING_TWICE, forward_bytes
 
 TIMES, ENOUGH = 3, 0.2  # gradients that are timed; seconds after which no other is
@@ -44,7 +41,7 @@ def plan_of(subject: Subject, measurements: list[Measurement], seconds: float) -
         bytes=_bytes(subject, planned),
         model=_in_words(subject.model),
         data=subject.source.convention["batches"],
-        coverage=_coverage(subject),
+        coverage=_known(subject.graph),
     )
 
 
@@ -57,15 +54,8 @@ def _bytes(subject: Subject, measurements: list[Measurement]) -> int:
     return int(PASSING_TWICE * saved + 10 * parameters + 8 * numbers * vectors)
 
 
-def _coverage(subject: Subject) -> float:
-    class Looking(Probe):
-        watches = (*WEIGHTED, "norm")
-
-    try:
-        passes = run_probes(subject.problem, [Looking()], num_batches=1)
-    except MeasurementError:
-        return 0.0
-    return passes.coverage[0].parameters
+def _known(graph: Graph | None) -> float:
+    return 0.0 if graph is None else graph.coverage["layers"] + graph.coverage["norms"]
 
 
 def _in_words(model: nn.Module) -> str:

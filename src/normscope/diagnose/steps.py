@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from normscope.diagnose.subject import Subject
-from normscope.errors import InputError
-from normscope.registry import near_match
+from normscope.registry import check_choice
 
 PRESETS = ("fast", "standard", "full")  # each contains the one before
 Results = dict[str, Any]
+Cost = Callable[[Subject], float]
+Make = Callable[[Subject, Results], Any]
 
 
 @dataclass(frozen=True)
@@ -34,11 +35,11 @@ class Measurement:
     name: str
     question: str
     preset: str
-    gradients: float | Callable[[Subject], float]
-    run: Callable[[Subject, Results], Any]
+    gradients: float | Cost
+    run: Make
     obstacle: Callable[[Subject], str | None] = lambda _: None
     gives: tuple[str, ...] = ()
-    vectors: Callable[[Subject], float] = lambda _: 0.0
+    vectors: Cost = lambda _: 0.0
     anytime: bool = False
 
     def cost(self, subject: Subject) -> float:
@@ -46,34 +47,28 @@ class Measurement:
         return self.gradients(subject) if callable(self.gradients) else self.gradients
 
 
+def probed(subject: Subject, probe: Callable[..., Any], **options: Any) -> Any:
+    """What ``probe`` finds on all batches, with the graph that was read before."""
+    problem = replace(subject.problem, graph=subject.graph)
+    return probe(subject.model, problem, num_batches=None, seed=subject.seed, **options)
+
+
 STEPS: dict[str, Measurement] = {}  # in the order in which they are made
 
 
 def steps_of(preset: str) -> list[Measurement]:
     """The measurements of ``preset``, in the order in which they are made."""
-    if preset not in PRESETS:
-        raise InputError(f"Unknown preset {preset!r}. {near_match(str(preset), list(PRESETS))}")
+    check_choice("preset", preset, PRESETS)
     wanted = PRESETS[: PRESETS.index(preset) + 1]
     return [measurement for measurement in STEPS.values() if measurement.preset in wanted]
 
 
-def step(
-    name: str,
-    question: str,
-    *,
-    preset: str,
-    gradients: float | Callable[[Subject], float],
-    obstacle: Callable[[Subject], str | None] = lambda _: None,
-    gives: tuple[str, ...] = (),
-    vectors: Callable[[Subject], float] = lambda _: 0.0,
-    anytime: bool = False,
-) -> Callable[[Callable[[Subject, Results], Any]], Callable[[Subject, Results], Any]]:
-    """Decorator that adds a function to the registry of measurements."""
+def step(name: str, preset: str, gradients: float | Cost, **options: Any) -> Callable[[Make], Make]:
+    """Decorator that adds a function to the registry; its docstring is the question."""
 
-    def add(run: Callable[[Subject, Results], Any]) -> Callable[[Subject, Results], Any]:
-        STEPS[name] = Measurement(
-            name, question, preset, gradients, run, obstacle, gives, vectors, anytime
-        )
+    def add(run: Make) -> Make:
+        question = " ".join((run.__doc__ or name).split())
+        STEPS[name] = Measurement(name, question, preset, gradients, run, **options)
         return run
 
     return add

@@ -13,12 +13,14 @@ from torch import Tensor, nn
 
 from normscope.checks import checked_momentum, checked_positive
 from normscope.diagnose._optimizers import chosen_optimizer
-from normscope.errors import InputError
+from normscope.errors import InputError, MeasurementError
 from normscope.measure.risk import Risk
 from normscope.subject.batch import Batch, float_leaves
+from normscope.subject.graph import Graph
 from normscope.subject.memory import budget_bytes
 from normscope.subject.objective import LossFn, LossLike, Objective, OutputsFn
-from normscope.subject.problem import Problem, as_problem, check_model, model_device
+from normscope.subject.parameters import floating_dtype
+from normscope.subject.problem import Problem, as_problem, check_model, graph_of, model_device
 from normscope.subject.reading import Kept
 from normscope.subject.session import original_module
 from normscope.subject.statistics import coupling_layers
@@ -114,10 +116,13 @@ class Subject:
             return math.nan
         return chance_loss(self.objective.loss, self._seen)
 
-    @property
-    def attends(self) -> bool:
-        """Whether it has layers of attention, by their names."""
-        return any("attention" in type(m).__name__.lower() for m in self.model.modules())
+    @functools.cached_property
+    def graph(self) -> Graph | None:
+        """Read once for all measurements; None if it cannot be, as the layout will say."""
+        try:
+            return graph_of(self.problem, self.batches[0])
+        except MeasurementError:
+            return None
 
     @property
     def optimizer_name(self) -> str:
@@ -128,9 +133,7 @@ class Subject:
     @property
     def is_double(self) -> bool:
         """Whether it is computed in float64 already."""
-        return all(
-            p.dtype == torch.float64 for p in self.model.parameters() if p.is_floating_point()
-        )
+        return floating_dtype(self.model) == torch.float64
 
     def first(self) -> Subject:
         """The same on the first batch alone."""

@@ -15,6 +15,7 @@ from normscope.checks import checked_count, checked_seconds
 from normscope.diagnose._curvature import descent, largest_curvature
 from normscope.diagnose._optimizers import Remade
 from normscope.diagnose._trainings import Trainings, said
+from normscope.diagnose.steps import probed
 from normscope.diagnose.subject import Subject, as_subject
 from normscope.errors import InputError, NormscopeError
 from normscope.measure.probes.conditioning import conditioning
@@ -125,20 +126,16 @@ def tabled(
 ) -> WhatIf:
     """``what_if`` for a subject that was read before."""
     began = time.monotonic()
-    deadline = began + checked_seconds(max_seconds)
-    first = subject.seed
-    seeds = tuple(range(first, first + checked_count(num_seeds, "num_seeds")))
-    trainings = Trainings(subject, steps, seeds, tol, deadline)
+    seeds = tuple(subject.seed + i for i in range(checked_count(num_seeds, "num_seeds")))
+    trainings = Trainings(subject, steps, seeds, tol, began + checked_seconds(max_seconds))
     chosen = _listed(changes, subject)
     how = trainings if limits else None
     with progress("changes", len(chosen) + 1) as tick:
         variants = [_variant(subject, None, how)]
         for change in chosen:
             tick()
-            if INTERRUPTED in variants[-1].ended:
-                variants.append(_interrupted(_text(change)))
-            else:
-                variants.append(_variant(subject, change, how))
+            over = INTERRUPTED in variants[-1].ended
+            variants.append(_interrupted(change) if over else _variant(subject, change, how))
     _refuse_nothing(variants[1:])
     half = half_precision(subject.model)
     return WhatIf(
@@ -189,10 +186,7 @@ def promising_changes(layout: Layout, *, samples: int | None = None) -> tuple[st
 
 def _listed(changes: Sequence[Change] | None, subject: Subject) -> list[Change]:
     if changes is None:
-        layout = norm_layout(
-            subject.model, subject.source, subject.objective, num_batches=None, seed=subject.seed
-        )
-        return list(promising_changes(layout, samples=subject.samples))
+        return [*promising_changes(probed(subject, norm_layout), samples=subject.samples)]
     if isinstance(changes, str | Transform):
         return [changes]
     found = list(changes)
@@ -209,7 +203,8 @@ def _variant(subject: Subject, change: Change | None, trainings: Trainings | Non
         return _measured(subject, BEFORE, trainings)
     text = _text(change)
     try:
-        changed = subject.of(apply_transform(subject.model, change))
+        inputs = subject.first().risk().function().model_inputs(subject.batches[0])
+        changed = subject.of(apply_transform(subject.model, change, example=inputs))
         made = subject.training.optimizer
         if isinstance(made, Remade):
             remade = replace(subject.training, optimizer=made.of_changed(changed.model))
@@ -217,13 +212,13 @@ def _variant(subject: Subject, change: Change | None, trainings: Trainings | Non
         how = None if trainings is None else replace(trainings, subject=changed)
         return _measured(changed, text, how)
     except KeyboardInterrupt:
-        return _interrupted(text)
+        return _interrupted(change)
     except Exception as error:  # whatever a changed network raises: its row says so
         return Variant(text, reason=said(error))
 
 
-def _interrupted(text: str) -> Variant:
-    return Variant(text, reason=INTERRUPTED, ended=INTERRUPTED)
+def _interrupted(change: Change) -> Variant:
+    return Variant(_text(change), reason=INTERRUPTED, ended=INTERRUPTED)
 
 
 def _measured(subject: Subject, text: str, trainings: Trainings | None) -> Variant:
@@ -245,9 +240,7 @@ def _measured(subject: Subject, text: str, trainings: Trainings | None) -> Varia
 def _worst(subject: Subject) -> tuple[float, str, str]:
     """Largest kappa_80% of the hidden layers, where it is, and why there is none."""
     try:
-        found = conditioning(
-            subject.model, subject.source, subject.objective, num_batches=None, seed=subject.seed
-        )
+        found = probed(subject, conditioning)
     except NormscopeError as error:
         return math.nan, "", f"no conditioning: {said(error)}"
     layers = found.layers[:-1] or found.layers  # the last one is singular under softmax
@@ -267,17 +260,11 @@ def _trained(subject: Subject, found: Variant, trainings: Trainings) -> Variant:
     race, ended = trainings.race(limit, steps=trainings.steps)
     sound = [t for t in (*limit.trials, *race) if not t.diverged]
     best = min(sound, key=lambda t: (not t.learned, t.final), default=None)
-    found = replace(
-        found,
-        ended=ended,
-        learned=best is not None and best.learned,
-        diverges=limit.diverges,
-        does_not_learn=limit.does_not_learn,
-        reached=math.nan if best is None else best.final,
-        reached_lr=math.nan if best is None else best.lr,
-    )
-    notes = [b.reason for b in (limit.diverges, limit.does_not_learn) if b.reason]
-    return _noted(found, *dict.fromkeys(notes))
+    one, other = limit.diverges, limit.does_not_learn
+    found = replace(found, ended=ended, diverges=one, does_not_learn=other)
+    if best is not None:
+        found = replace(found, learned=best.learned, reached=best.final, reached_lr=best.lr)
+    return _noted(found, *dict.fromkeys([one.reason, other.reason]))
 
 
 def _noted(found: Variant, *notes: str) -> Variant:

@@ -12,28 +12,21 @@ from normscope.measure.operators.hessian import HessianOperator, hessian
 from normscope.measure.operators.jacobian import JacobianOperator, jacobian
 from normscope.measure.risk import Risk
 
-# questions about operators, loaded when first asked
-_HOME = {
-    "activations": "normscope.measure.probes.activations",
-    "bn_regularization": "normscope.measure.regularization",
-    "conditioning": "normscope.measure.probes.conditioning",
-    "decay_strengths": "normscope.measure.regularization",
-    "frobenius_norm": "normscope.measure.spectral",
-    "gradient_noise": "normscope.measure.probes.noise",
-    "gradients": "normscope.measure.probes.gradients",
-    "gram_matrix": "normscope.measure.gram",
-    "gram_spectrum": "normscope.measure.gram",
-    "landscape": "normscope.measure.probes.landscape",
-    "leading_directions": "normscope.measure.outliers",
-    "mean_gradients": "normscope.measure.outliers",
-    "order_parameters": "normscope.measure.probes.order_parameters",
-    "residual_term": "normscope.measure.outliers",
-    "spectral_bounds": "normscope.measure.outliers",
-    "spectral_density": "normscope.measure.spectral",
-    "top_eigenvalues": "normscope.measure.spectral",
-    "trace": "normscope.measure.spectral",
-    "trace_of_square": "normscope.measure.spectral",
+# questions about operators and networks, loaded when first asked: module -> names
+_LATER = {
+    "gram": ("gram_matrix", "gram_spectrum"),
+    "outliers": ("leading_directions", "mean_gradients", "residual_term", "spectral_bounds"),
+    "probes.activations": ("activations",),
+    "probes.conditioning": ("conditioning",),
+    "probes.gradients": ("gradients",),
+    "probes.landscape": ("landscape",),
+    "probes.noise": ("gradient_noise",),
+    "probes.order_parameters": ("order_parameters",),
+    "regularization": ("bn_regularization", "decay_strengths"),
+    "spectral": ("frobenius_norm", "spectral_density", "top_eigenvalues"),
+    "spectral.trace": ("trace", "trace_of_square"),
 }
+_HOME = {name: f"normscope.measure.{home}" for home, names in _LATER.items() for name in names}
 
 __all__ = [
     "FisherOperator",

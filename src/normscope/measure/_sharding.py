@@ -56,13 +56,8 @@ def joined(risk: Risk, group: Any = None) -> Sharing:
     found: list[Any] = [None] * dist.get_world_size(group)
     dist.all_gather_object(found, (mine, counts), group=group)
     _check_alike([entry[0] for entry in found])
-    return Sharing(
-        group,
-        rank=dist.get_rank(group),
-        processes=len(found),
-        num_batches=sum(entry[1][0] for entry in found),
-        num_samples=sum(entry[1][1] for entry in found),
-    )
+    batches, samples = (sum(all_of) for all_of in zip(*(entry[1] for entry in found), strict=True))
+    return Sharing(group, dist.get_rank(group), len(found), batches, samples)
 
 
 def _fingerprint(risk: Risk) -> str:

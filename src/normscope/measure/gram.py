@@ -17,11 +17,12 @@ from torch import Tensor, nn
 
 from normscope.errors import InputError, MeasurementError
 from normscope.measure._output_norms import output_map
-from normscope.measure._taps import Names, Tap, attach_taps
 from normscope.measure.operators.base import require_outputs
 from normscope.measure.operators.blocks import sub_parameters
 from normscope.measure.operators.fisher import FisherOperator, fisher
 from normscope.measure.operators.jacobian import JacobianOperator
+from normscope.measure.probes.capture import Capture
+from normscope.measure.probes.taps import Names, Tap, Taps
 from normscope.measure.progress import progress
 from normscope.measure.risk import Risk
 from normscope.results.gram import GramSpectrum
@@ -226,10 +227,12 @@ class _BatchFactors:
     @classmethod
     def of(cls, risk: Risk, batch: Batch, wanted: set[str]) -> _BatchFactors | None:
         """Factors of all tapped parameters, or None if outputs are not (samples, ...)."""
-        taps: list[Tap] = []
+        taps = Taps(risk.model, wanted)
+        capture = Capture(risk.model, taps)
 
         def run(model: nn.Module, inputs: Any) -> Any:
-            attach_taps(model, wanted, batch.size, taps)
+            capture.begin_pass()
+            taps.begin(batch.size)
             return risk.objective.run(model, inputs)
 
         function = ModelFunction(
@@ -237,16 +240,16 @@ class _BatchFactors:
             statistics=risk.statistics, seed=risk.seed, run=run,
         )  # fmt: skip
         prepared = risk.function().prepared(batch)
-        with function.open():
+        with function.open(), capture:
             with torch.enable_grad():
                 outputs = function(function.values, prepared)
             leaves = float_leaves(outputs)
             if len(leaves) != 1 or leaves[0].ndim == 0 or leaves[0].shape[0] != batch.size:
                 return None
-            if not taps or not leaves[0].requires_grad:
+            if not taps.found or not leaves[0].requires_grad:
                 return None
             made = cls(leaves[0].detach(), batch.weight, risk)
-            made._fill(taps, leaves[0].reshape(batch.size, -1))
+            made._fill(taps.found, leaves[0].reshape(batch.size, -1))
         return made
 
     def _fill(self, taps: list[Tap], outputs: Tensor) -> None:
@@ -264,7 +267,7 @@ class _BatchFactors:
                     if x is not None and uses[names[0]] == 1 and self._keep_factors(x, d, count):
                         self._add_factors(names, x, d, k, count)
                     else:
-                        self._add_rows(names, x, d, k, count)
+                        self._add_rows(names, *tap.stored(x, d), k, count)
             if k == 0:  # all is allocated now, and hardly any of it touched
                 self._require_room()
 

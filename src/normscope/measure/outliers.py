@@ -15,8 +15,7 @@ from normscope.measure.operators.hessian import hessian
 from normscope.measure.operators.jacobian import jacobian
 from normscope.measure.risk import Risk
 from normscope.measure.spectral.lanczos import top_eigenvalues
-from normscope.measure.spectral.norm import trace_of_square
-from normscope.measure.spectral.trace import trace
+from normscope.measure.spectral.trace import trace, trace_of_square
 from normscope.results.estimate import Estimate
 from normscope.results.outliers import LeadingDirections, SpectralBounds
 from normscope.subject.batch import float_leaves
@@ -74,12 +73,8 @@ def leading_directions(
     means = mean_gradients(risk)
     operator = fisher(risk)
     try:
-        size = (
-            operator.shape[0]
-            if operator.dual is None
-            else min(operator.shape[0], operator.dual.shape[0])
-        )
-        count = min(len(means) if k is None else k, size)
+        side = operator if operator.dual is None else operator.dual
+        count = min(len(means) if k is None else k, operator.shape[0], side.shape[0])
         spectrum = top_eigenvalues(operator, count, tol=tol, seed=seed, vectors=True)
         products = operator.matmat(means.T).T
     finally:
@@ -143,13 +138,8 @@ def spectral_bounds(
         )
     first = trace(operator, num_matvecs=num_matvecs // 2, seed=seed)
     second = trace_of_square(operator, num_matvecs=num_matvecs // 2, seed=seed)
-    return SpectralBounds(
-        lower=_ratio(second, first),
-        upper=second.sqrt("sqrt(tr A^2)"),
-        trace=first,
-        trace_of_square=second,
-        convention=dict(operator.convention),
-    )
+    bounds = _ratio(second, first), second.sqrt("sqrt(tr A^2)")
+    return SpectralBounds(*bounds, first, second, dict(operator.convention))
 
 
 def residual_term(risk: Risk) -> LinearOperator:
@@ -167,13 +157,8 @@ class _Difference(LinearOperator):
 
     def __init__(self, first: LinearOperator, second: LinearOperator) -> None:
         self._first, self._second = first, second
-        super().__init__(
-            first.shape,
-            dtype=first.dtype,
-            device=first.device,
-            symmetric=True,
-            convention={**first.convention, "matrix": "Fisher matrix minus Hessian"},
-        )
+        said = {**first.convention, "matrix": "Fisher matrix minus Hessian"}
+        super().__init__(first.shape, first.dtype, first.device, symmetric=True, convention=said)
 
     def _forward(self, vectors: Tensor) -> Tensor:
         return self._first._forward(vectors) - self._second._forward(vectors)
@@ -199,19 +184,13 @@ def _outputs_per_sample(risk: Risk, rows: int) -> int:
 
 def _sample_weights(risk: Risk) -> Tensor:
     """Each sample's share of the mean over batches of the mean over samples."""
-    return torch.cat(
-        [torch.full((batch.size,), batch.weight / batch.size) for batch in risk.batches]
-    )
+    sizes = [(batch.size, batch.weight / batch.size) for batch in risk.batches]
+    return torch.cat([torch.full((size,), weight) for size, weight in sizes])
 
 
 def _ratio(top: Estimate, bottom: Estimate) -> Estimate:
     value = top.value / bottom.value if bottom.value > 0 else 0.0
     relative = [(e.standard_error / e.value) ** 2 if e.value else 0.0 for e in (top, bottom)]
-    return replace(
-        top,
-        quantity="tr A^2 / tr A",
-        value=value,
-        standard_error=abs(value) * sum(relative) ** 0.5,
-        exact=top.exact and bottom.exact,
-        matvecs=top.matvecs + bottom.matvecs,
-    )
+    error, exact = abs(value) * sum(relative) ** 0.5, top.exact and bottom.exact
+    found = replace(top, value=value, standard_error=error, exact=exact)
+    return replace(found, quantity="tr A^2 / tr A", matvecs=top.matvecs + bottom.matvecs)

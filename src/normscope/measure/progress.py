@@ -24,14 +24,10 @@ def progress(what: str, total: int | None = None) -> Iterator[Callable[[], None]
     """
     bar = _Bar(what, total) if sys.stderr.isatty() else None
     try:
-        yield bar.tick if bar else _silent
+        yield bar.tick if bar else lambda: None
     finally:
         if bar:
             bar.close()
-
-
-def _silent() -> None:
-    pass
 
 
 class _Bar:
@@ -40,21 +36,17 @@ class _Bar:
     _drawing: _Bar | None = None
 
     def __init__(self, what: str, total: int | None) -> None:
-        self._what = what
-        self._total = total
-        self._done = 0
+        self._what, self._total, self._done = what, total, 0
         self._start = time.monotonic()
         self._rich: Any = None
 
     def tick(self) -> None:
         self._done += 1
-        if self._rich is None and _Bar._drawing is None and self._late():
+        late = time.monotonic() - self._start > PATIENCE
+        if self._rich is None and _Bar._drawing is None and late:
             self._open()
         if self._rich is not None:
             self._rich.update(self._task, completed=self._done)
-
-    def _late(self) -> bool:
-        return time.monotonic() - self._start > PATIENCE
 
     def _open(self) -> None:
         from rich.console import Console

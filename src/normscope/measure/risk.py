@@ -117,10 +117,7 @@ class Risk:
             seed: of the order of the data too.
             memory: as above.
         """
-        problem = as_problem(
-            model, data, loss, loss_fn=loss_fn, outputs_fn=outputs_fn, batch_size=batch_size,
-            seed=seed,
-        )  # fmt: skip
+        problem = as_problem(model, data, loss, loss_fn, outputs_fn, batch_size, seed)
         return cls.of(
             problem, num_batches, statistics=statistics, parameters=parameters, memory=memory
         )

@@ -9,27 +9,22 @@ import altair as alt
 
 from normscope.errors import InputError
 from normscope.report.style import NEUTRAL, PALETTE, inline, layer_axis, log_axis, positive, tips
-from normscope.results import Layout, NormUse
+from normscope.results import LayerUse, Layout, NormUse
 
 WIDTH, ROW, HEIGHT = 620, 34, 180
-WEIGHTED = ("linear", "conv")
-LAYERS, UNUSED = "layers with weights", "norms never used"
+LAYERS, NORMALIZED = "layers, input not normalized", "layers, input normalized"
+GATES, UNUSED = "layers of gates", "norms never used"
+BELOW = (UNUSED, NORMALIZED, LAYERS, GATES)
 GAMMA = "gamma:Q scale γ (rms)"  # tooltip
 
 
 def layout_chart(found: Layout) -> Any:
-    """The weighted layers by number, each kind of norm on a line of its own.
+    """The weighted layers by depth, each kind of norm on a line of its own.
 
     Below it, where norms keep running statistics: how far they are from those of the batch.
     """
-    weighted = [layer for layer in found.coverage.layers if layer.kind in WEIGHTED]
-    rows: list[dict[str, Any]] = [
-        {"layer": x.number, "name": x.name, "line": LAYERS, "kind": x.kind} for x in weighted
-    ]
-    for norm in found.norms:
-        line = norm.kind if norm.used else UNUSED
-        row = {"layer": norm.number, "name": norm.name, "line": line, "kind": norm.kind}
-        rows.append(row | {"gamma": norm.gamma})
+    rows = [_layer_row(x, side=x.name in found.side) for x in found.layers]
+    rows += [_norm_row(norm) for norm in found.norms]
     if not rows:
         raise InputError("There is nothing to draw: no layer was found.")
     ends = min(row["layer"] for row in rows), max(row["layer"] for row in rows)
@@ -47,13 +42,23 @@ def layout_chart(found: Layout) -> Any:
     return alt.vconcat(*panels, title=heading)
 
 
+def _layer_row(layer: LayerUse, *, side: bool) -> dict[str, Any]:
+    line = GATES if side else NORMALIZED if layer.normalized else LAYERS
+    return {"layer": layer.depth, "name": layer.name, "line": line, "kind": layer.kind}
+
+
+def _norm_row(norm: NormUse) -> dict[str, Any]:
+    row = {"layer": norm.number, "name": norm.name, "kind": norm.kind, "gamma": norm.gamma}
+    return row | {"line": norm.kind if norm.used else UNUSED}
+
+
 def _strip(rows: list[dict[str, Any]], ends: tuple[int, int]) -> Any:
     lines = list(dict.fromkeys(row["line"] for row in rows))
-    kinds = [line for line in lines if line not in (LAYERS, UNUSED)]
-    order = kinds + [line for line in (UNUSED, LAYERS) if line in lines]
+    kinds = [line for line in lines if line not in BELOW]
+    order = kinds + [line for line in BELOW if line in lines]
     tints = {line: PALETTE[place % len(PALETTE)] for place, line in enumerate(kinds)}
-    colours = [NEUTRAL if o == LAYERS else PALETTE[1] if o == UNUSED else tints[o] for o in order]
-    shapes = ["square" if o == LAYERS else "cross" if o == UNUSED else "circle" for o in order]
+    colours = [PALETTE[1] if o == UNUSED else tints.get(o, NEUTRAL) for o in order]
+    shapes = ["circle" if o in tints else "cross" if o == UNUSED else "square" for o in order]
     size = max(20, min(110, 4000 // max(ends[1], 1)))
     marks = alt.Chart(inline(rows)).mark_point(filled=True, size=size, opacity=1)
     return marks.encode(
@@ -81,4 +86,4 @@ def _running(norms: list[NormUse], ends: tuple[int, int]) -> Any:
 
 
 def _layer_axis(ends: tuple[int, int]) -> Any:
-    return layer_axis(ends, "number of the layer")
+    return layer_axis(ends, "depth")

@@ -67,7 +67,8 @@ def page_fragment(examination: Examination) -> str:
         if f.severity != "ok"
     )
     head = "<tr><th></th><th>finding</th><th>what to do</th></tr>"
-    return f"<h4>{html.escape(examination.model)}</h4><table>{head}{rows}</table>"
+    said = "".join(f"<p><b>{line}</b></p>" for line in examination.unjudged)
+    return f"<h4>{html.escape(examination.model)}</h4>{said}<table>{head}{rows}</table>"
 
 
 def _page(examination: Examination, stills: str) -> str:
@@ -86,6 +87,7 @@ def _page(examination: Examination, stills: str) -> str:
         title=examination.model,
         version=examination.version,
         lead=_lead(examination),
+        unjudged=examination.unjudged,
         partial=examination.partial,
         numbers=[
             {"name": n.quantity, "value": number(n.value), "low": n.low, "high": n.high}

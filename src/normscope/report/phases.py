@@ -8,10 +8,10 @@ import altair as alt
 import numpy as np
 
 from normscope.checks import Array
+from normscope.registry import check_choice
 from normscope.report.contour import crossings, zero_contour
 from normscope.report.style import inline, positive, tips
 from normscope.results import PhaseDiagram
-from normscope.spec.norms import check_choice
 
 TITLES = {
     "chi1": "log10 χ_1",

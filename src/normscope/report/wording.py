@@ -28,8 +28,8 @@ SECTIONS = {
     "layout": Wording(
         "Where it is normalized",
         "Norms",
-        "Squares are layers with weights, in forward order; a norm stands above the layer that it "
-        "follows.",
+        "Squares are layers with weights, by depth; a norm stands above the layer that it follows. "
+        "A layer is normalized if what goes into it is.",
     ),
     "sharpness": Wording(
         "Sharpness and the learning rate",

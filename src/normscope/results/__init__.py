@@ -1,122 +1,73 @@
 """Frozen records: every answer of normscope, numpy and plain numbers only."""
 
-from normscope.results.activations import Activations, ChannelStatistics, Growth
-from normscope.results.comparison import Comparison
-from normscope.results.conditioning import (
-    Conditioning,
-    ConditioningCost,
-    CurvatureBlock,
-    LayerConditioning,
-)
-from normscope.results.density import SpectralDensity
-from normscope.results.eigenvalues import KroneckerSpectrum, MomentSpectrum, SignedSpectrum
-from normscope.results.estimate import Estimate
-from normscope.results.examination import Examination, Plan, Step
-from normscope.results.examination_difference import (
-    ExaminationDifference,
-    FindingChange,
-    NumberChange,
-    SettingChange,
-    compare_examinations,
-)
-from normscope.results.examination_files import read_examination
-from normscope.results.finding import SEVERITIES, Evidence, Finding
-from normscope.results.generalization import ErrorCurve, GeneralizationPanel, SimulatedErrors
-from normscope.results.gradients import ClassGradients, Gradients, LayerGradients, OutputGradients
-from normscope.results.gram import GramSpectrum
-from normscope.results.histograms import Histograms
-from normscope.results.key_numbers import KeyNumber, key_numbers
-from normscope.results.landscape import Landscape
-from normscope.results.layers import Coverage, LayerStatus
-from normscope.results.layout import Layout, NormUse
-from normscope.results.learning_rate import LRAdvice, LRBound
-from normscope.results.monitor import MonitorLog, Reading, Series, Trouble
-from normscope.results.noise import GradientNoise
-from normscope.results.order_parameters import OrderProfile
-from normscope.results.outliers import LeadingDirections, SpectralBounds
-from normscope.results.phase import PhaseDiagram
-from normscope.results.prediction import Prediction, PredictionSet
-from normscope.results.randmat import DepthConditioning, LinearReduction, ProductSpectrum
-from normscope.results.regularization import BatchNormRegularization, LayerRegularization
-from normscope.results.spectrum import Spectrum
-from normscope.results.stability import LRRange, StabilityBound, StabilityLimit, StabilityTrial
-from normscope.results.teacher_student import (
-    LearningComparison,
-    LearningPath,
-    LearningRates,
-    OverlapSlopes,
-)
-from normscope.results.what_if import Variant, WhatIf
-
-__all__ = [
-    "SEVERITIES",
-    "Activations",
-    "BatchNormRegularization",
-    "ChannelStatistics",
-    "ClassGradients",
-    "Comparison",
-    "Conditioning",
-    "ConditioningCost",
-    "Coverage",
-    "CurvatureBlock",
-    "DepthConditioning",
-    "ErrorCurve",
-    "Estimate",
-    "Evidence",
-    "Examination",
-    "ExaminationDifference",
-    "Finding",
-    "FindingChange",
-    "GeneralizationPanel",
-    "GradientNoise",
-    "Gradients",
-    "GramSpectrum",
-    "Growth",
-    "Histograms",
-    "KeyNumber",
-    "KroneckerSpectrum",
-    "LRAdvice",
-    "LRBound",
-    "LRRange",
-    "Landscape",
-    "LayerConditioning",
-    "LayerGradients",
-    "LayerRegularization",
-    "LayerStatus",
-    "Layout",
-    "LeadingDirections",
-    "LearningComparison",
-    "LearningPath",
-    "LearningRates",
-    "LinearReduction",
-    "MomentSpectrum",
-    "MonitorLog",
-    "NormUse",
-    "NumberChange",
-    "OrderProfile",
-    "OutputGradients",
-    "OverlapSlopes",
-    "PhaseDiagram",
-    "Plan",
-    "Prediction",
-    "PredictionSet",
-    "ProductSpectrum",
-    "Reading",
-    "Series",
-    "SettingChange",
-    "SignedSpectrum",
-    "SimulatedErrors",
-    "SpectralBounds",
-    "SpectralDensity",
-    "Spectrum",
-    "StabilityBound",
-    "StabilityLimit",
-    "StabilityTrial",
-    "Step",
-    "Trouble",
-    "Variant",
-    "WhatIf",
-    "compare_examinations",
-    "key_numbers",
-    "read_examination",
-]
+from normscope.results.activations import Activations as Activations
+from normscope.results.activations import ChannelStatistics as ChannelStatistics
+from normscope.results.activations import Growth as Growth
+from normscope.results.comparison import Comparison as Comparison
+from normscope.results.conditioning import Conditioning as Conditioning
+from normscope.results.conditioning import ConditioningCost as ConditioningCost
+from normscope.results.conditioning import CurvatureBlock as CurvatureBlock
+from normscope.results.conditioning import LayerConditioning as LayerConditioning
+from normscope.results.density import SpectralDensity as SpectralDensity
+from normscope.results.eigenvalues import KroneckerSpectrum as KroneckerSpectrum
+from normscope.results.eigenvalues import MomentSpectrum as MomentSpectrum
+from normscope.results.eigenvalues import SignedSpectrum as SignedSpectrum
+from normscope.results.estimate import Estimate as Estimate
+from normscope.results.examination import Examination as Examination
+from normscope.results.examination import Plan as Plan
+from normscope.results.examination import Step as Step
+from normscope.results.examination_difference import ExaminationDifference as ExaminationDifference
+from normscope.results.examination_difference import FindingChange as FindingChange
+from normscope.results.examination_difference import NumberChange as NumberChange
+from normscope.results.examination_difference import SettingChange as SettingChange
+from normscope.results.examination_difference import compare_examinations as compare_examinations
+from normscope.results.examination_files import read_examination as read_examination
+from normscope.results.finding import SEVERITIES as SEVERITIES
+from normscope.results.finding import Evidence as Evidence
+from normscope.results.finding import Finding as Finding
+from normscope.results.generalization import ErrorCurve as ErrorCurve
+from normscope.results.generalization import GeneralizationPanel as GeneralizationPanel
+from normscope.results.generalization import SimulatedErrors as SimulatedErrors
+from normscope.results.gradients import ClassGradients as ClassGradients
+from normscope.results.gradients import Gradients as Gradients
+from normscope.results.gradients import LayerGradients as LayerGradients
+from normscope.results.gradients import OutputGradients as OutputGradients
+from normscope.results.gram import GramSpectrum as GramSpectrum
+from normscope.results.histograms import Histograms as Histograms
+from normscope.results.key_numbers import KeyNumber as KeyNumber
+from normscope.results.key_numbers import key_numbers as key_numbers
+from normscope.results.landscape import Landscape as Landscape
+from normscope.results.layers import Coverage as Coverage
+from normscope.results.layers import LayerStatus as LayerStatus
+from normscope.results.layout import LayerUse as LayerUse
+from normscope.results.layout import Layout as Layout
+from normscope.results.layout import NormUse as NormUse
+from normscope.results.learning_rate import LRAdvice as LRAdvice
+from normscope.results.learning_rate import LRBound as LRBound
+from normscope.results.monitor import MonitorLog as MonitorLog
+from normscope.results.monitor import Reading as Reading
+from normscope.results.monitor import Series as Series
+from normscope.results.monitor import Trouble as Trouble
+from normscope.results.noise import GradientNoise as GradientNoise
+from normscope.results.order_parameters import OrderProfile as OrderProfile
+from normscope.results.outliers import LeadingDirections as LeadingDirections
+from normscope.results.outliers import SpectralBounds as SpectralBounds
+from normscope.results.phase import PhaseDiagram as PhaseDiagram
+from normscope.results.prediction import Prediction as Prediction
+from normscope.results.prediction import PredictionSet as PredictionSet
+from normscope.results.randmat import DepthConditioning as DepthConditioning
+from normscope.results.randmat import LinearReduction as LinearReduction
+from normscope.results.randmat import ProductSpectrum as ProductSpectrum
+from normscope.results.regularization import BatchNormRegularization as BatchNormRegularization
+from normscope.results.regularization import LayerRegularization as LayerRegularization
+from normscope.results.spectrum import Spectrum as Spectrum
+from normscope.results.stability import LRRange as LRRange
+from normscope.results.stability import StabilityBound as StabilityBound
+from normscope.results.stability import StabilityLimit as StabilityLimit
+from normscope.results.stability import StabilityTrial as StabilityTrial
+from normscope.results.teacher_student import LearningComparison as LearningComparison
+from normscope.results.teacher_student import LearningPath as LearningPath
+from normscope.results.teacher_student import LearningRates as LearningRates
+from normscope.results.teacher_student import OverlapSlopes as OverlapSlopes
+from normscope.results.what_if import Variant as Variant
+from normscope.results.what_if import WhatIf as WhatIf

@@ -170,7 +170,7 @@ def fitted_growth(signals: tuple[ChannelStatistics, ...]) -> tuple[Growth, ...]:
     last = max((s.number for s in signals), default=0)
     found: dict[int, float] = {}
     for s in signals:
-        if "#" not in s.name:  # a projection on a shortcut has the number of the layer before it
+        if "#" not in s.name:  # a projection has the number of the layer beside it
             found.setdefault(s.number, float(s.variance.mean()))
     points = [(n, math.log10(v)) for n, v in found.items() if 0 < n < last and v > 0]
     groups = {

@@ -12,11 +12,10 @@ import numpy as np
 from normscope.checks import Array
 from normscope.errors import InputError
 from normscope.record import Record
-from normscope.registry import near_match
+from normscope.registry import check_choice, near_match
 from normscope.results.base import DataFrame, Drawable, framed
 from normscope.results.eigenvalues import KroneckerSpectrum, MomentSpectrum, SignedSpectrum
 from normscope.results.layers import Coverage
-from normscope.spec.norms import check_choice
 
 PARTS = ("inputs", "gradients", "fisher", "exact")
 

@@ -14,6 +14,8 @@ from normscope.results.base import DataFrame, framed
 from normscope.results.finding import SEVERITIES, Evidence, Finding
 from normscope.results.terminal import terminal_view
 
+ENOUGH = 0.5  # share of the parameters without which the whole is not judged
+
 
 @dataclass(frozen=True, eq=False)
 class Step(Record):
@@ -54,7 +56,7 @@ class Plan(Record):
         bytes: expected at the peak.
         model: the network in words.
         data: the samples in words.
-        coverage: share of the parameters in layers that the probes know.
+        coverage: share of the parameters in layers and norms that are known.
     """
 
     steps: tuple[Step, ...]
@@ -161,7 +163,7 @@ class Examination(Record):
 
     def summary(self) -> str:
         """What was found, for a terminal, with the advice."""
-        lines = [f"{self.model}: {self.plan.data}"]
+        lines = [f"{self.model}: {self.plan.data}", *self.unjudged]
         lines += [f"  {number}" for number in self.numbers]
         for finding in self.above("note"):
             lines += ["", f"{finding.severity.upper()}  {finding.title}" + _where(finding)]
@@ -172,13 +174,22 @@ class Examination(Record):
         return "\n".join(lines + ([f"NOT COMPLETE: {self.partial}"] if self.partial else []))
 
     @property
+    def unjudged(self) -> tuple[str, ...]:
+        """Why nothing can be said about most of the network; empty if that is not so."""
+        if self.plan.coverage < ENOUGH:
+            share = f"{self.plan.coverage:.0%} of the parameters are in layers that are known"
+            return (f"Could not judge: only {share}.",)
+        return () if self.findings else ("Could not judge: no check could be made.",)
+
+    @property
     def remarks(self) -> tuple[str, ...]:
         """How many checks found nothing, what was not looked at, and why."""
         fine = sum(f.severity == "ok" for f in self.findings)
-        begin = "Nothing to mend was found: the" if self.worst == "ok" else "The other"
+        begin = "The" if self.unjudged else "Nothing to mend was found: the"
+        begin = begin if self.worst == "ok" else "The other"
         checks = "check is" if fine == 1 else f"{fine} checks are"
         return (
-            f"{begin} {checks} fine; {self.seconds:.1f} s",
+            (f"{begin} {checks} fine; " if fine else "") + f"{self.seconds:.1f} s",
             *self._unprobed,
             *(f"{s.name} {s.status}: {s.reason}" for s in self.plan.steps if s.status != "ok"),
             *self.notes,

@@ -31,6 +31,11 @@ class Evidence(Record):
     high: float = math.nan
     source: str = ""
 
+    def __post_init__(self) -> None:
+        """Numbers of numpy and counts become plain numbers, which can be stored."""
+        for name in ("value", "low", "high"):
+            object.__setattr__(self, name, float(getattr(self, name)))
+
     @property
     def spread(self) -> str:
         """The interval in words; empty if the value is exact or has none."""

@@ -20,10 +20,12 @@ class LayerStatus(Record):
 
     Attributes:
         name: of the layer, ``#2`` for its second use.
-        number: of the weighted layer, from 1 in forward order; 0 if none came before.
-        kind: ``"linear"``, ``"conv"``, ``"norm"``, ``"activation"`` or ``"other"``.
+        number: how many layers with weights lie on the longest way to it, itself included.
+        kind: ``"linear"``, ``"conv"``, ``"embedding"``, ``"experts"``, ``"recurrent"``,
+            ``"norm"``, ``"activation"`` or ``"other"``.
         status: ``"ok"``, ``"skipped"`` or ``"failed"``.
         reason: why not ok, in words.
+        share: of the model's parameters, without those that count elsewhere.
     """
 
     name: str
@@ -31,6 +33,7 @@ class LayerStatus(Record):
     kind: str
     status: str = "ok"
     reason: str = ""
+    share: float = 0.0
 
     def row(self, **columns: Any) -> dict[str, Any]:
         """A row of a table: which layer, ``columns``, and whether it was measured."""
@@ -41,6 +44,14 @@ class LayerStatus(Record):
         """A row of a table by the number of the layer, with ``columns`` at the end."""
         place = {"layer": self.number, "name": self.name, "kind": self.kind}
         return place | {"status": self.status, "reason": self.reason} | columns
+
+
+def _percent(share: float) -> str:
+    """A share of the parameters in words; empty for none."""
+    if share < 1e-9:
+        return ""
+    percent = f"{100 * share:.0f}" if share > 0.005 else "below 1"
+    return f"{percent} % of the parameters"
 
 
 def not_measured(what: str, layer: object, names: Sequence[str]) -> InputError:
@@ -75,17 +86,22 @@ class Coverage(Record):
         return framed(table).set_index("layer")
 
     def summary(self) -> str:
-        """One line, and one for each reason to leave layers out."""
+        """One line, and one for each reason to leave parameters out, with their share."""
         lines = [
             f"{len(self.ok)} of {len(self.layers)} layers measured, with "
             f"{100 * self.parameters:.0f} % of {self.total_parameters:,} parameters"
         ]
-        reasons: dict[tuple[str, str], list[str]] = {}
+        reasons: dict[tuple[str, str], list[LayerStatus]] = {}
         for layer in self.left_out:
-            reasons.setdefault((layer.status, layer.reason), []).append(layer.name)
-        for (status, reason), names in reasons.items():
-            shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if names[3:] else "")
-            lines.append(f"  {status}: {shown}: {reason}")
+            reasons.setdefault((layer.status, layer.reason), []).append(layer)
+        for (status, reason), layers in reasons.items():
+            shown = ", ".join(layer.name for layer in layers[:3])
+            shown += f" and {len(layers) - 3} more" if layers[3:] else ""
+            share = _percent(sum(layer.share for layer in layers))
+            lines.append(f"  {status}: {shown}: {reason}{share and f' ({share})'}")
+        rest = 1 - self.parameters - sum(layer.share for layer in self.left_out)
+        if share := _percent(rest):
+            lines.append(f"  not looked at: norms or other layers ({share})")
         return "\n".join(lines)
 
     def __repr__(self) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from normscope.record import Record
 from normscope.results.base import DataFrame, Drawable, listed
-from normscope.results.stability import StabilityLimit, StabilityTrial
+from normscope.results.stability import StabilityLimit, StabilityTrial, rate_in_words
 
 FEWEST = 3  # trainings of a race that say where it goes
 
@@ -41,13 +41,7 @@ class LRBound(Record):
     @property
     def shown(self) -> str:
         """Value and interval in words."""
-        if self.ok:
-            return f"{self.lr:.4g} [{self.low:.4g}, {self.high:.4g}]"
-        if self.low > 0 and self.high == math.inf:
-            return f"above {self.low:.4g}"
-        if self.low == 0 and self.high < math.inf:
-            return f"below {self.high:.4g}"
-        return "none"
+        return rate_in_words(self.lr, self.low, self.high, unknown="none")
 
     def __repr__(self) -> str:
         return f"LRBound({self.name}: {self.shown})"

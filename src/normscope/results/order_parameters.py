@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from normscope.checks import Array
+from normscope.registry import check_choice
 from normscope.results.base import DataFrame, Drawable, framed
 from normscope.results.layers import Coverage
-from normscope.spec.norms import check_choice
 
 CLEAR = 3.0  # standard errors from zero, below which a ratio says nothing
 

@@ -251,14 +251,17 @@ class LRRange(Drawable):
         return f"LRRange({self.suggestion:.4g} [{self.low:.4g}, {self.high:.4g}])"
 
 
+def rate_in_words(lr: float, low: float, high: float, *, unknown: str) -> str:
+    """A learning rate with its interval, of which an end may be open."""
+    if 0 < lr < math.inf:
+        return f"{lr:.4g} [{low:.4g}, {high:.4g}]"
+    if low > 0 and high == math.inf:
+        return f"above {low:.4g}"
+    return f"below {high:.4g}" if low == 0 and high < math.inf else unknown
+
+
 def _shown(bound: StabilityBound) -> str:
-    if bound.low == 0 and bound.high == math.inf:
-        return "not found"
-    if bound.high == math.inf:
-        return f"above {bound.low:.4g}"
-    if bound.low == 0:
-        return f"below {bound.high:.4g}"
-    return f"{bound.lr:.4g} [{bound.low:.4g}, {bound.high:.4g}]"
+    return rate_in_words(bound.lr, bound.low, bound.high, unknown="not found")
 
 
 def _note(bound: StabilityBound) -> str:

@@ -20,10 +20,12 @@ def terminal_view(examination: Examination) -> Any:
     return Group(
         Text(examination.model, style="bold"),
         Text(_conditions(examination), style="dim"),
+        *(Text(line, style="bold red") for line in examination.unjudged),
         "",
         _numbers(examination),
         "",
-        *(_findings(findings) if findings else [Text("Nothing found.", style="green")]),
+        *(_findings(findings) if findings or examination.unjudged else
+          [Text("Nothing found.", style="green")]),
         *(Text(line, style="dim") for line in examination.remarks),
         *([Text(f"NOT COMPLETE: {examination.partial}", style="bold red")]
           if examination.partial else []),

@@ -13,8 +13,6 @@ from scipy import special
 from normscope.errors import InputError
 from normscope.registry import Registry
 
-__all__ = ["ACTIVATIONS", "Activation", "activation", "register_activation"]
-
 Function = Callable[[Any], Any]
 
 

@@ -9,8 +9,6 @@ from normscope.errors import InputError
 from normscope.spec.network import LayerSpec, NetworkSpec
 from normscope.spec.norms import NormSpec, listed, norm_spec
 
-__all__ = ["cnn", "mlp", "residual_mlp"]
-
 
 def mlp(
     widths: Sequence[int],

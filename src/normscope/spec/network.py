@@ -8,17 +8,9 @@ from dataclasses import dataclass
 
 from normscope.errors import InputError
 from normscope.record import Record
+from normscope.registry import check_choice
 from normscope.spec.activations import activation
-from normscope.spec.norms import (
-    LAST_NORMS,
-    NormSpec,
-    check_choice,
-    finite_number,
-    listed,
-    norm_spec,
-)
-
-__all__ = ["LayerSpec", "NetworkSpec"]
+from normscope.spec.norms import LAST_NORMS, NormSpec, finite_number, listed, norm_spec
 
 HEADS = ("flatten", "pool")
 _COUNTS = {

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
 from normscope.errors import InputError
 from normscope.record import Record
-from normscope.registry import near_match
-
-__all__ = ["LAST_NORMS", "LastNorm", "NormSpec", "finite_number", "listed", "norm_spec"]
+from normscope.registry import check_choice
 
 T = TypeVar("T")
 KINDS = ("batch", "layer")
@@ -73,12 +71,6 @@ def finite_number(value: object) -> float | None:
     except (TypeError, ValueError, OverflowError):
         return None
     return number if math.isfinite(number) else None
-
-
-def check_choice(what: str, value: object, known: Collection[str]) -> None:
-    """An error that names near matches if ``value`` is none of ``known``."""
-    if value not in known:
-        raise InputError(f"Unknown {what} {value!r}. {near_match(str(value), [*known])}")
 
 
 def listed(name: str, values: Iterable[T]) -> list[T]:

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from torch import Tensor, nn
+from torch import nn
+from torch.nn.parameter import is_lazy
 
 from normscope.errors import InputError
 from normscope.nn.init import AFFINE
 from normscope.record import Record
 from normscope.spec import LayerSpec, NetworkSpec, NormSpec
-from normscope.subject.layer_reading import LayerReading, UnreadableError, read_affine, read_norm
-from normscope.subject.tracing import Graph, Step, is_norm, traced
+from normscope.subject.graph import DROPS, Graph, Step, graph_on, steps_of
+from normscope.subject.graph.operations import MOVES
+from normscope.subject.graph.reading import check_readable
+from normscope.subject.layer_reading import (
+    LayerReading,
+    UnreadableError,
+    read_affine,
+    read_convolution,
+    read_norm,
+    read_weights,
+)
+from normscope.subject.norms import norm_cards
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -64,13 +75,13 @@ class Description(Record):
 def describe(module: nn.Module, example: Any) -> Description:
     """Read a ``NetworkSpec`` off a real module, as far as the theory covers it.
 
-    Widths, convolutions, norms and activations are read from the layers in the order of the
-    forward pass (by tracing: nothing is run, nothing is changed), variances are mean squares of
-    the weights at hand, gamma is the root mean square of the norm's scale.
+    Widths, convolutions, norms and activations are read from one forward pass on ``example``, in
+    evaluation mode; nothing is changed. Variances are mean squares of the weights at hand, gamma is
+    the root mean square of the norm's scale.
 
     Args:
         module: any network.
-        example: an input batch, for its shape.
+        example: a batch of what it takes: a tensor, a tuple of arguments or a dict of keywords.
 
     Returns:
         The spec or the reason why there is none, and a row per layer either way.
@@ -82,20 +93,17 @@ def describe(module: nn.Module, example: Any) -> Description:
         (8, 16, 2)
     """
     if not isinstance(module, nn.Module):
-        raise InputError(f"describe takes a torch module. Got a {type(module).__name__}.")
-    total = sum(p.numel() for p in module.parameters())
-    graph = traced(module)
-    if graph.failure is not None:
-        return Description(None, _unplaced(module), graph.failure, total)
-    walk = _Walk()
-    walk.follow(graph)
-    if walk.reason is not None:
-        return Description(None, walk.rows(module), walk.reason, total)
+        check_readable(module)
+    total = sum(p.numel() for p in module.parameters() if not is_lazy(p))
     try:
-        spec = _spec(walk, example)
+        walk = _Walk(module, graph_on(module, example))
+    except InputError as error:
+        return Description(None, _unplaced(module), str(error), total)
+    try:
+        spec, reason = walk.spec(), None
     except (UnreadableError, InputError) as error:
-        return Description(None, walk.rows(module), str(error), total)
-    return Description(spec, walk.rows(module), None, total)
+        spec, reason = None, str(error)
+    return Description(spec, walk.rows(), reason, total)
 
 
 @dataclass
@@ -103,145 +111,162 @@ class _Unit:
     """One affine layer with what follows it."""
 
     reading: LayerReading
-    layer: nn.Module
+    node: int
+    conv: dict[str, int]
     norm: NormSpec | None = None
     activation: str | None = None
     branch_scale: float | None = None
     pooled: bool = False
 
 
-@dataclass
 class _Walk:
     """Follows the steps of a graph from the input to the output, unit by unit."""
 
-    units: list[_Unit] = field(default_factory=list)
-    unread: list[LayerReading] = field(default_factory=list)
-    reason: str | None = None
-    _split: Step | None = None
-    _seen: set[int] = field(default_factory=set)
+    def __init__(self, module: nn.Module, graph: Graph) -> None:
+        self._module, self._graph = module, graph
+        self._units: list[_Unit] = []
+        self._unread: list[LayerReading] = []
+        self._split: Step | None = None
+        self._seen: set[str] = set()
 
-    def follow(self, graph: Graph) -> None:
-        inputs = graph.of_kind("input")
+    def spec(self) -> NetworkSpec:
+        """The network as the theory takes it, or ``UnreadableError``."""
+        inputs = [step for step in steps_of(self._graph) if step.kind == "input"]
         if len(inputs) != 1:
-            self._fail(None, f"it takes {len(inputs)} inputs; theory has one")
-            return
+            raise UnreadableError(f"the network: it takes {len(inputs)} inputs; theory has one")
         step = inputs[0]
-        while self.reason is None and step.kind != "output":
-            following = self._next(step)
-            if following is None:
-                return
+        while step.kind != "output":
+            step = self._next(step)
             try:
-                self._take(following)
+                self._take(step)
             except UnreadableError as problem:
-                self._fail(following, str(problem))
-            step = following
+                raise self._failed(step, str(problem)) from None
+        return _spec(self._units, self._graph.flow.nodes[inputs[0].node].shape)
 
-    def rows(self, module: nn.Module) -> tuple[LayerReading, ...]:
+    def rows(self) -> tuple[LayerReading, ...]:
         """What was read, what was not, and the layers that the walk did not come to."""
-        rows = [_completed(unit) for unit in self.units] + self.unread
-        reached = {row.name for row in rows} | {
-            n for n, m in module.named_modules() if id(m) in self._seen
-        }
-        return (*rows, *(row for row in _unplaced(module) if row.name not in reached))
+        calls = [node.call for node in self._graph.flow.nodes]
+        for place, call in enumerate(self._graph.record.calls):
+            before = [u for u in self._units if call.key[2] in DROPS and calls[u.node] < place]
+            for unit in before[-1:]:
+                what = call.key[0] or "dropout"
+                _note(unit, f"{what} is left out: the theory has no dropout")
+        rows = [_completed(unit) for unit in self._units] + self._unread
+        reached = {row.name for row in rows} | self._seen
+        rest = {row.name: row for row in _unplaced(self._module)}
+        for layer in self._graph.layers:
+            size = sum(self._graph.record.sizes[name] for name in layer.parameters)
+            row = LayerReading(0, layer.name, layer.kind, False, _UNREACHED, size)
+            rest.setdefault(layer.name, row)
+        return (*rows, *(row for name, row in rest.items() if name not in reached))
 
-    def _next(self, step: Step) -> Step | None:
+    def _next(self, step: Step) -> Step:
         users = step.users
         if len(users) == 1:
             return users[0]
         adds = [user for user in users if user.kind == "add"]
         if len(users) == 2 and len(adds) == 1 and self._split is None:
-            if not self.units or self.units[-1].norm or self.units[-1].activation:
-                self._fail(step, "theory has branches x + beta (W phi(norm(x)) + b) only")
-                return None
+            if not self._units or self._units[-1].norm or self._units[-1].activation:
+                raise self._failed(step, "theory has branches x + beta (W phi(norm(x)) + b) only")
             self._split = step
             return next(user for user in users if user is not adds[0])
-        self._fail(step, f"its result is used {len(users)} times; theory has chains and x + branch")
-        return None
+        raise self._failed(
+            step, f"its result is used {len(users)} times; theory has chains and x + branch"
+        )
 
     def _take(self, step: Step) -> None:
-        if step.module is not None:
-            self._check_new(step)
         match step.kind:
-            case "affine":
-                assert step.module is not None
-                reading = read_affine(len(self.units) + 1, step.name, step.module)
-                self.units.append(_Unit(reading, step.module))
+            case "layer":
+                self._check_new(step)
+                self._units.append(self._read(step))
             case "norm":
+                self._check_new(step)
                 self._take_norm(step)
             case "activation":
-                self._last(step).activation = self._one(step, self._last(step).activation)
+                if (unit := self._last(step)).activation is not None:
+                    raise UnreadableError("a second activation behind one layer; theory has one")
+                unit.activation = str(step.detail)
             case "scale":
                 if self._split is None:
-                    raise UnreadableError(
-                        "a factor outside a residual branch has no place in theory"
-                    )
+                    raise UnreadableError("theory has no factor outside a residual branch")
                 self._last(step).branch_scale = step.detail
             case "add":
                 self._take_sum(step)
             case "pool":
                 self._last(step).pooled = True
-            case "drop":
-                self._note(f"{step.name or 'dropout'} is left out: the theory has no dropout")
-            case "identity" | "flatten" | "output":
+            case "dropout" | "reshape" | "output":
                 pass
             case _:
                 what = step.name if step.module is None else type(step.module).__name__
                 raise UnreadableError(f"{what} has no counterpart in the theory")
 
+    def _read(self, step: Step) -> _Unit:
+        layer, flow = step.layer, self._graph.flow
+        assert layer is not None
+        node, found = flow.nodes[layer.nodes[0]], flow.weighted[layer.nodes[0]]
+        if layer.kind not in ("linear", "conv"):
+            raise UnreadableError(f"specs have dense layers and 2-d convolutions, not {layer.kind}")
+        if not self._is_stored(found.weight):
+            others = ", ".join(sorted(flow.names(found.weight)))
+            raise UnreadableError(f"its weights are computed from others ({others})")
+        tensors = dict(self._module.named_parameters(remove_duplicate=False))
+        biases = [tensors[name] for name in layer.parameters - {layer.weight}]
+        conv = layer.kind == "conv"
+        reading = read_weights(
+            len(self._units) + 1, layer.name, "conv" if conv else "dense", tensors[layer.weight],
+            biases[0] if biases else None, outputs=node.shape[1 if conv else -1],
+        )  # fmt: skip
+        settings = read_convolution(node.scalars, tensors[layer.weight]) if conv else {}
+        return _Unit(reading, step.node, settings)
+
+    def _is_stored(self, weight: tuple[int, ...]) -> bool:
+        """Whether these are all the numbers of one parameter, in whatever order."""
+        nodes = self._graph.flow.nodes
+        here, size = nodes[weight[0]], math.prod(nodes[weight[0]].shape)
+        while here.op in MOVES and len(here.inputs) == 1:
+            here = nodes[here.inputs[0]]
+        return len(weight) == 1 and here.op == "parameter" and math.prod(here.shape) == size
+
     def _take_norm(self, step: Step) -> None:
         unit, layer = self._last(step), step.module
-        assert layer is not None
+        if layer is None:
+            raise UnreadableError("it is no module, so that its parts cannot be read")
         if unit.activation is not None:
             raise UnreadableError("it stands behind the activation; theory has it before")
         if unit.norm is not None:
             raise UnreadableError("a second norm behind one layer has no place in theory")
         unit.norm, notes = read_norm(layer)
         size = sum(p.numel() for p in layer.parameters())
-        unit.reading = replace(
-            unit.reading,
-            notes=(*unit.reading.notes, *notes),
-            parameters=unit.reading.parameters + size,
-        )
+        unit.reading = replace(unit.reading, parameters=unit.reading.parameters + size)
+        _note(unit, *notes)
 
     def _take_sum(self, step: Step) -> None:
         if self._split is None or self._split not in step.sources:
             raise UnreadableError("it adds something else than a branch to its own input")
         unit = self._last(step)
-        if unit.norm is not None or unit.activation is not None or len(self.units) < 2:
+        if unit.norm is not None or unit.activation is not None or len(self._units) < 2:
             raise UnreadableError("theory has branches x + beta (W phi(norm(x)) + b) only")
         unit.branch_scale = 1.0 if unit.branch_scale is None else unit.branch_scale
         self._split = None
 
     def _last(self, step: Step) -> _Unit:
-        if not self.units:
+        if not self._units:
             raise UnreadableError(f"{step.name!r} comes before the first affine layer")
-        return self.units[-1]
-
-    def _one(self, step: Step, before: str | None) -> str:
-        if before is not None:
-            raise UnreadableError("a second activation behind one layer has no place in theory")
-        return str(step.detail)
+        return self._units[-1]
 
     def _check_new(self, step: Step) -> None:
-        if id(step.module) in self._seen and step.kind in ("affine", "norm"):
+        if step.name in self._seen:
             raise UnreadableError("it is used twice; theory has no shared layers")
-        self._seen.add(id(step.module))
+        self._seen.add(step.name)
 
-    def _note(self, text: str) -> None:
-        if self.units:
-            unit = self.units[-1]
-            unit.reading = replace(unit.reading, notes=(*unit.reading.notes, text))
+    def _failed(self, step: Step, why: str) -> UnreadableError:
+        size = sum(p.numel() for p in step.module.parameters()) if step.module else 0
+        self._unread.append(LayerReading(0, step.name, step.kind, False, why, size))
+        return UnreadableError(f"{step.kind} {step.name!r}: {why}")
 
-    def _fail(self, step: Step | None, why: str) -> None:
-        name = "the network" if step is None else f"{step.kind} {step.name!r}"
-        self.reason = f"{name}: {why}"
-        if step is not None:
-            size = 0
-            if step.module is not None:
-                size = sum(p.numel() for p in step.module.parameters())
-            self.unread.append(
-                LayerReading(0, step.name, step.kind, ok=False, reason=why, parameters=size)
-            )
+
+def _note(unit: _Unit, *notes: str) -> None:
+    unit.reading = replace(unit.reading, notes=(*unit.reading.notes, *notes))
 
 
 def _completed(unit: _Unit) -> LayerReading:
@@ -255,9 +280,10 @@ def _completed(unit: _Unit) -> LayerReading:
 
 def _unplaced(module: nn.Module) -> tuple[LayerReading, ...]:
     """Affine and norm layers whose place in the forward pass is not known, with their numbers."""
-    rows = []
+    rows, norms = [], norm_cards(module)
     for name, layer in module.named_modules():
-        if isinstance(layer, AFFINE) or is_norm(layer):
+        empty = any(is_lazy(p) or p.is_meta for p in layer.parameters())
+        if (isinstance(layer, AFFINE) or name in norms) and not empty:
             rows.append(replace(_alone(name, layer), ok=False, reason=_UNREACHED))
     return tuple(rows)
 
@@ -268,63 +294,53 @@ _UNREACHED = "its place in the forward pass was not reached"
 def _alone(name: str, layer: nn.Module) -> LayerReading:
     size = sum(p.numel() for p in layer.parameters())
     try:
-        if not is_norm(layer):
+        if isinstance(layer, AFFINE):
             return read_affine(0, name, layer)
         norm, notes = read_norm(layer)
         row = LayerReading(0, name, "norm", parameters=size, notes=notes)
         return replace(row, norm=norm.kind, gamma=norm.gamma)
     except UnreadableError as problem:
-        kind = "norm" if is_norm(layer) else "affine"
+        kind = "affine" if isinstance(layer, AFFINE) else "norm"
         return LayerReading(0, name, kind, parameters=size, notes=(str(problem),))
 
 
-def _spec(walk: _Walk, example: Any) -> NetworkSpec:
-    if not walk.units:
+def _spec(units: list[_Unit], example: tuple[int, ...]) -> NetworkSpec:
+    if not units:
         raise UnreadableError("the network has no linear or convolutional layer")
-    if not isinstance(example, Tensor) or example.ndim < 2:
-        what = f"shape {tuple(example.shape)}" if isinstance(example, Tensor) else type(example)
-        raise UnreadableError(f"the example must be a batch, (samples, ...). Got {what}")
-    shape = tuple(example.shape[1:])
-    if len(shape) not in (1, 3):
-        shape = (math.prod(shape),)
-    hidden = [_layer_spec(unit, readout=False) for unit in walk.units[:-1]]
-    last = walk.units[-1]
+    if len(example) < 2:
+        raise UnreadableError(f"the example must be a batch, (samples, ...). Got shape {example}")
+    shape = example[1:] if len(example) in (2, 4) else (math.prod(example[1:]),)
+    hidden = [_layer_spec(unit, readout=False) for unit in units[:-1]]
+    last = units[-1]
     if last.activation is not None or last.pooled:
         what = last.activation or "pooling"
         raise UnreadableError(f"the network ends with {what}; theory ends with a linear read-out")
-    convs = [unit for unit in walk.units if unit.reading.kind == "conv"]
-    if any(unit.pooled for unit in walk.units if not convs or unit is not convs[-1]):
+    convs = [unit for unit in units if unit.reading.kind == "conv"]
+    if any(unit.pooled for unit in units if not convs or unit is not convs[-1]):
         raise UnreadableError("average pooling is only covered behind the last convolution")
     spec = NetworkSpec(
         shape,
         (*hidden, _layer_spec(last, readout=True)),
         last_norm=_last_norm(last),
         head="pool" if convs and convs[-1].pooled else "flatten",
-        branch_scale=_branch_scale(walk.units),
+        branch_scale=_branch_scale(units),
     )
-    _check_sizes(spec, walk.units)
+    _check_sizes(spec, units)
     return spec
 
 
 def _layer_spec(unit: _Unit, *, readout: bool) -> LayerSpec:
-    reading, layer = unit.reading, unit.layer
+    reading = unit.reading
     assert reading.outputs is not None
     assert reading.weight_variance is not None
     assert reading.bias_variance is not None
-    conv: dict[str, Any] = {}
-    if isinstance(layer, nn.Conv2d):
-        conv = {
-            "kernel": layer.kernel_size[0],
-            "stride": layer.stride[0],
-            "padding": int(layer.padding[0]),
-        }
     return LayerSpec(
         reading.outputs,
         reading.weight_variance,
         reading.bias_variance,
         activation=None if readout else unit.activation or "linear",
         norm=None if readout else unit.norm,
-        **conv,
+        **unit.conv,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -134,12 +135,14 @@ class ModelFunction:
             table[name] = swapped[key]  # type: ignore[assignment]
         for holder, name, buffer in self._buffers:
             holder[name] = buffer.clone()  # layers may write into their buffers
+        refusing: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
         if batch.constants is not None:
             statistics.freeze(self.model, batch.constants)
+            refusing = statistics.ConstantStatistics()
         inputs = pytree.tree_map(self._fresh, batch.inputs)
         reseed(self.seed, self.device)
         # Models may differentiate inside; without leaves among the values no graph is kept.
-        with torch.enable_grad(), interruptible():
+        with torch.enable_grad(), refusing, interruptible():
             return run(self.model, inputs)
 
     def flat(self, values: Sequence[Tensor], batch: Batch) -> Tensor:
@@ -155,8 +158,10 @@ class ModelFunction:
     def prepared(self, batch: Batch) -> Batch:
         """``batch`` with its targets, and the constants that ``statistics="frozen"`` needs."""
         batch = self.with_targets(batch)
-        if self._statistics != "frozen" or not statistics.coupling_layers(self.model):
+        if self._statistics != "frozen":
             return batch
+        if not statistics.coupling_layers(self.model):
+            return replace(batch, constants={})
         with self.open(), torch.no_grad():
             constants = statistics.recording(self.model)
             self(self.values, replace(batch, constants=None))
@@ -196,7 +201,8 @@ class ModelFunction:
         seen: list[Any] = []
 
         def note(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            seen.append(kwargs or (args[0] if len(args) == 1 else args))
+            named = dict(zip(inspect.signature(self.model.forward).parameters, args, strict=False))
+            seen.append({**named, **kwargs} if kwargs else args[0] if len(args) == 1 else args)
 
         if self.objective.pairs:
             return batch.inputs

@@ -23,7 +23,7 @@ import signal
 import threading
 import traceback
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from types import FrameType
 from typing import Any
 
@@ -85,6 +85,11 @@ def close_interrupted() -> None:
     """
     if _state.raised is not None and _in_main_thread():
         traceback.clear_frames(_state.raised.__traceback__)
+        # what was about to return is in no traceback, but behind what was called from there
+        for frame, _ in traceback.walk_tb(_state.raised.__traceback__):
+            with suppress(RuntimeError):  # it runs
+                if frame.f_back is not None:
+                    frame.f_back.clear()
 
 
 class _Held(AbstractContextManager[None]):

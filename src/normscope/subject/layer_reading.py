@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from normscope.nn.init import fans
-from normscope.nn.norm import BatchNorm, GroupNorm, LayerNorm
 from normscope.record import Record
 from normscope.spec import NormSpec
+from normscope.subject.norms import norm_card
 
 
 class UnreadableError(Exception):
@@ -61,89 +61,78 @@ class LayerReading(Record):
 
 
 def read_affine(number: int, name: str, layer: nn.Module) -> LayerReading:
-    """Sizes and variances of a linear or 2-d convolutional layer, or ``UnreadableError``."""
+    """Sizes and variances of a linear or convolutional layer, or ``UnreadableError``."""
     if parametrize.is_parametrized(layer, "weight"):  # a look at such a weight may change it
         kinds = ", ".join(type(p).__name__ for p in layer.parametrizations.weight)  # type: ignore[union-attr]
         raise UnreadableError(f"its weights are computed from others ({kinds})")
-    weight, bias = layer.weight, layer.bias
+    weight, bias = layer.weight, layer._parameters["bias"]
     assert isinstance(weight, Tensor)
-    if isinstance(layer, nn.Conv2d):
-        _check_conv(layer)
-    elif not isinstance(layer, nn.Linear):
-        raise UnreadableError(f"specs have dense layers and 2-d convolutions, not {_kind(layer)}")
-    fan_in = fans(weight)[0]
+    kind = "dense" if weight.ndim == 2 else "conv"
+    return read_weights(number, name, kind, weight, bias, outputs=weight.shape[0])
+
+
+def read_weights(
+    number: int, name: str, kind: str, weight: Tensor, bias: Tensor | None, *, outputs: int
+) -> LayerReading:
+    """Sizes and variances of a layer with these weights, stored in whatever order."""
+    fan_in = weight.numel() // outputs
     weight_variance = fan_in * _mean_square(weight)
-    bias_variance = 0.0 if not isinstance(bias, Tensor) else _mean_square(bias)
+    bias_variance = 0.0 if bias is None else _mean_square(bias)
     return LayerReading(
         number,
         name,
-        "conv" if isinstance(layer, nn.Conv2d) else "dense",
-        parameters=sum(p.numel() for p in layer.parameters()),
-        outputs=weight.shape[0],
+        kind,
+        parameters=weight.numel() + (0 if bias is None else bias.numel()),
+        outputs=outputs,
         fan_in=fan_in,
         weight_variance=weight_variance,
         weight_error=weight_variance * math.sqrt(2 / weight.numel()),
         bias_variance=bias_variance,
-        bias_error=bias_variance * math.sqrt(2 / weight.shape[0]),
-        notes=() if isinstance(bias, Tensor) else ("no bias",),
+        bias_error=bias_variance * math.sqrt(2 / outputs),
+        notes=() if bias is not None else ("no bias",),
     )
 
 
-def _check_conv(layer: nn.Conv2d) -> None:
-    pairs = {"kernel": layer.kernel_size, "stride": layer.stride, "padding": layer.padding}
+def read_convolution(arguments: tuple[Any, ...], weight: Tensor) -> dict[str, int]:
+    """Kernel, stride and padding from the arguments of the operation, or ``UnreadableError``."""
+    stride, padding, dilation, transposed, _, groups = arguments[-6:]
+    if weight.ndim != 4 or transposed:
+        kind = "transposed" if transposed else f"{weight.ndim - 2}-d"
+        raise UnreadableError(f"specs have dense layers and 2-d convolutions, not {kind} ones")
+    pairs = {"kernel": list(weight.shape[2:]), "stride": stride, "padding": padding}
     for what, pair in pairs.items():
-        if isinstance(pair, str) or len(set(pair)) > 1:
+        if len(set(pair)) > 1:
             raise UnreadableError(f"specs have square convolutions; its {what} is {pair}")
-    if layer.groups != 1 or set(layer.dilation) != {1}:
-        raise UnreadableError(
-            f"it has groups = {layer.groups}, dilation = {layer.dilation}; specs: 1"
-        )
-    if layer.padding_mode != "zeros":
-        raise UnreadableError(f"it is padded by {layer.padding_mode!r}; specs pad with zeros")
+    if groups != 1 or set(dilation) != {1}:
+        raise UnreadableError(f"it has groups = {groups}, dilation = {dilation}; specs: 1")
+    return {what: int(pair[0]) for what, pair in pairs.items()}
 
 
 def read_norm(layer: nn.Module) -> tuple[NormSpec, tuple[str, ...]]:
     """The norm as a spec has it, with notes on what that leaves out, or ``UnreadableError``."""
-    kind = _norm_kind(layer)
-    scale, shift = layer.weight, layer.bias
-    gamma, notes = float(getattr(layer, "gain", 1.0)), []
-    if isinstance(scale, Tensor):
-        gamma = math.sqrt(_mean_square(scale))
+    card = norm_card(layer)
+    if card is None or card.kind not in ("batch", "layer"):
+        raise UnreadableError(f"specs have batch and layer norm, not {_kind(layer)}")
+    if card.kind == "batch" and not card.formula:
+        raise UnreadableError("it does not normalize each batch by its own statistics; specs do")
+    if not card.centred and "variance" in card.parts:
+        raise UnreadableError("it divides by the root mean square; specs: by the deviation")
+    scale, shift, parts = card.gamma(layer), card.beta(layer), card.parts
+    gamma, notes = card.gain, []
+    if scale is not None:
+        gamma *= math.sqrt(_mean_square(scale))
         low, high = float(scale.detach().min()), float(scale.detach().max())
         if high - low > 1e-6 * max(abs(high), abs(low)):
             notes.append(f"gamma varies from {low:.3g} to {high:.3g}; its rms is used")
     elif gamma < 0:
         gamma = -gamma
         notes.append("gamma is negative; its size is used")
-    if isinstance(shift, Tensor) and _mean_square(shift) > 0:
+    if shift is not None and _mean_square(shift) > 0:
         notes.append(f"beta has rms {math.sqrt(_mean_square(shift)):.3g}; specs take 0")
-    parts = getattr(layer, "parts", None)
-    if parts is None:
-        affine = zip(("scale", "shift"), (scale, shift), strict=True)
-        parts = ("mean", "variance", *(part for part, p in affine if p is not None))
     if gamma != 1 and "scale" not in parts:
         parts = (*parts, "scale")
         notes.append(f"gamma = {gamma:.3g} is a constant; specs have it as a scale")
-    eps = getattr(layer, "eps", 0.0)
-    return NormSpec(kind, gamma, parts, float(eps)), tuple(notes)
-
-
-def _norm_kind(layer: nn.Module) -> str:
-    if isinstance(layer, nn.modules.batchnorm._BatchNorm):
-        return "batch"
-    if isinstance(layer, BatchNorm):
-        if layer.every != 1:
-            raise UnreadableError(
-                f"its statistics are fresh every {layer.every} batches; specs: each"
-            )
-        if not layer.centred and "variance" in layer.parts:
-            raise UnreadableError("it divides by the root mean square; specs: by the deviation")
-        return "batch"
-    if isinstance(layer, nn.LayerNorm | LayerNorm):
-        return "layer"
-    if isinstance(layer, nn.GroupNorm | GroupNorm) and layer.num_groups == 1:
-        return "layer"
-    raise UnreadableError(f"specs have batch and layer norm, not {_kind(layer)}")
+    return NormSpec(card.kind, gamma, parts, card.eps or 0.0), tuple(notes)
 
 
 def _kind(layer: nn.Module) -> str:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from normscope.errors import InputError, MeasurementError
 from normscope.registry import near_match
+from normscope.subject.norms import norm_cards
 
 KINDS = ("weight", "bias", "norm")
 Selection = str | Sequence[str] | None
@@ -115,23 +116,25 @@ class ParameterSet:
             )
 
 
-def parameter_kind(model: nn.Module, name: str) -> str:
-    """``"weight"``, ``"bias"``, ``"norm"`` or ``"other"`` for the parameter ``name``.
+def parameter_kinds(model: nn.Module) -> dict[str, str]:
+    """``"weight"``, ``"bias"``, ``"norm"`` or ``"other"`` for each parameter.
 
-    Norm parameters are the scale and shift of normalization layers; a weight is any other
-    parameter with two or more axes; weight-norm's length and direction count as weights.
+    Norm parameters are those of normalization layers; a weight is any other parameter with two or
+    more axes; weight-norm's length and direction count as weights.
     """
-    owner_name, _, leaf = name.rpartition(".")
-    if "parametrizations" in owner_name.split("."):
-        owner_name, _, rest = name.partition(".parametrizations.")
-        leaf = rest.split(".")[0]
-        return "bias" if "bias" in leaf else "weight"
-    owner = model.get_submodule(owner_name)
-    if "norm" in type(owner).__name__.lower():
+    norms = set(norm_cards(model, strict=True))
+    return {name: _kind(name, p, norms) for name, p in model.named_parameters()}
+
+
+def _kind(name: str, parameter: nn.Parameter, norms: set[str]) -> str:
+    words = name.split(".")
+    if norms & {".".join(words[:i]) for i in range(len(words))}:
         return "norm"
+    computed = "parametrizations" in words
+    leaf = words[words.index("parametrizations") + 1] if computed else words[-1]
     if "bias" in leaf:
         return "bias"
-    if leaf in ("weight_g", "weight_v") or dict(model.named_parameters())[name].ndim >= 2:
+    if computed or leaf in ("weight_g", "weight_v") or parameter.ndim >= 2:
         return "weight"
     return "other"
 
@@ -227,12 +230,11 @@ def _matches(model: nn.Module, item: str, trainable: list[str]) -> set[str]:
             f"{item!r} is both a layer of this model and a kind of parameter. Write "
             f"{item + '.*'!r} for the layer or {'kind:' + item!r} for the kind."
         )
-    if item == "weights" and item not in layers:
-        found = {n for n in trainable if parameter_kind(model, n) == "weight"}
-    elif item in layers:
+    kind = "weight" if item == "weights" else kind
+    if item in layers:
         found = {n for n in trainable if n.startswith(f"{item}.") or item == ""}
-    elif kind in KINDS and kind not in dict(model.named_parameters()):
-        found = {n for n in trainable if parameter_kind(model, n) == kind}
+    elif kind in KINDS and (item == "weights" or kind not in dict(model.named_parameters())):
+        found = {n for n, k in parameter_kinds(model).items() if k == kind} & {*trainable}
     else:
         found = set(fnmatch.filter(trainable, item))
     if not found:

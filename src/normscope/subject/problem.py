@@ -6,11 +6,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
 from normscope.errors import InputError
 from normscope.seeds import checked_seed
+from normscope.subject.batch import Batch, readable_failures
 from normscope.subject.data import as_source
+from normscope.subject.graph import Graph, read_graph
 from normscope.subject.objective import LossFn, LossLike, Objective, OutputsFn, as_objective
 from normscope.subject.parameters import computed_dtype, floating_dtype
 from normscope.subject.reading import Listed, Reading, Source
@@ -26,28 +29,35 @@ class Problem:
         source: the batches.
         objective: the loss and how a batch is run.
         seed: of the order of the data, and of what the model draws.
+        graph: of the model, where it was read before.
     """
 
     model: nn.Module
     source: Source
     objective: Objective
     seed: int
+    graph: Graph | None = None
 
 
 def as_problem(
     model: nn.Module,
     data: Any,
     loss: LossLike | None = None,
-    *,
     loss_fn: LossFn | None = None,
     outputs_fn: OutputsFn | None = None,
     batch_size: int | None = None,
     seed: int = 0,
+    *,
     default: str | None = None,
     required: bool = True,
     exact: bool = False,
 ) -> Problem:
-    """Check and gather what a measurement takes; see ``as_source`` and ``as_objective``."""
+    """Check and gather what a measurement takes; see ``as_source`` and ``as_objective``.
+
+    ``data`` may be a problem that was gathered before: it is taken as it is.
+    """
+    if isinstance(data, Problem):
+        return data
     check_model(model)
     module = original_module(model)
     objective = as_objective(loss, loss_fn, outputs_fn, default=default, required=required)
@@ -63,14 +73,37 @@ def as_problem(
     return Problem(module, source, objective, reading.seed)
 
 
+def graph_of(problem: Problem, batch: Batch) -> Graph:
+    """The graph of the model: the one that was read before, or that of a pass of ``batch``."""
+    if problem.graph is not None:
+        return problem.graph
+    model, objective = problem.model, problem.objective
+    device, dtype = model_device(model), floating_dtype(model)
+
+    def placed(leaf: Any) -> Any:
+        if not isinstance(leaf, Tensor):
+            return leaf
+        return leaf.to(device, dtype if leaf.is_floating_point() else None, copy=True)
+
+    with readable_failures(model, batch, "to see its layers"):
+        return read_graph(
+            model, lambda: objective.run(model, pytree.tree_map(placed, batch.inputs))
+        )
+
+
 def check_model(model: nn.Module) -> None:
-    """Refuse what is no module, a scripted one, and one spread over several devices."""
+    """Refuse what is no module or scripted, has no values, or is spread over several devices."""
     if not isinstance(model, nn.Module):
         raise InputError(f"model must be a torch.nn.Module. Got {type(model).__name__} instead.")
     if isinstance(model, torch.jit.ScriptModule):
         raise InputError(
             "A scripted module cannot be measured: its parameters cannot be exchanged. Pass the "
             "original nn.Module."
+        )
+    if any(t.is_meta for t in (*model.parameters(), *model.buffers())):
+        raise InputError(
+            "The model is on the meta device and has no values. Build it on a real device, or call "
+            "model.to_empty(device=...) and load its weights."
         )
     devices = {str(p.device) for p in model.parameters()}
     if len(devices) > 1:

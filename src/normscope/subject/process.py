@@ -10,14 +10,15 @@ from __future__ import annotations
 import contextlib
 import functools
 import random
+import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 import torch
-from torch import nn, overrides
-from torch.nn import functional
+from torch import overrides
 from torch.utils import _python_dispatch as dispatch
 from torch.utils import _pytree as pytree
 from torch.utils.data import DataLoader
@@ -29,8 +30,45 @@ P = ParamSpec("P")
 R = TypeVar("R")
 _overrides: Any = overrides  # without types
 _autograd: Any = torch._C._autograd
-# What is patched while signals are watched or a network is traced.
-_PATCHED = ((functional, "linear"), (nn.Module, "__call__"), (nn.Module, "__getattr__"))
+_functions: Any = torch._C
+
+
+def shared(change: Callable[[], AbstractContextManager[Any]]) -> Callable[[], AbstractContextManager[None]]:  # fmt: skip  # noqa: E501
+    """Decorator of a change of the process: the first one in makes it, the last one out undoes it.
+
+    Spans of several threads may overlap in any order. Each must be held.
+    """
+    lock, inside, made = threading.RLock(), 0, contextlib.ExitStack()
+
+    @contextlib.contextmanager
+    def counted() -> Iterator[None]:
+        nonlocal inside
+        with lock:
+            if not inside:
+                made.enter_context(change())
+            inside += 1
+        try:
+            yield
+        finally:
+            with lock:
+                inside -= 1
+                if not inside:
+                    made.close()
+
+    return counted
+
+
+@contextlib.contextmanager
+def attributes(owner: Any, **values: Any) -> Iterator[None]:
+    """Set attributes, and put them back."""
+    before = {name: getattr(owner, name) for name in values}
+    try:
+        for name, value in values.items():
+            setattr(owner, name, value)
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(owner, name, value)
 
 
 def reseed(seed: int, device: torch.device) -> None:
@@ -42,10 +80,19 @@ def reseed(seed: int, device: torch.device) -> None:
     random.seed(seed)
 
 
+@shared
+@contextlib.contextmanager
+def _kept_default() -> Iterator[None]:
+    """As the first thread found them, once the last one of those that overlap is done."""
+    before = read_generators(torch.device("cpu"))
+    yield
+    write_generators(before, torch.device("cpu"))
+
+
 @contextlib.contextmanager
 def kept_random(device: torch.device) -> Iterator[None]:
     """A held span: the generators are afterwards where they were before."""
-    with held():
+    with held(), _kept_default():
         before = read_generators(device)
         try:
             yield
@@ -111,32 +158,31 @@ def write_generators(state: dict[str, Any], device: torch.device) -> None:
         getattr(torch, device.type).set_rng_state(state["device"], device)
 
 
+_kept_filters = shared(lambda: attributes(warnings, filters=warnings.filters))
+
+
 @contextlib.contextmanager
 def kept_process() -> Iterator[None]:
-    """A held span: grad mode, autocast, modes, hooks, warning filters and patches come back.
+    """A held span: grad mode, autocast, modes, hooks and warning filters come back.
 
     Marked code inside, the user's model for one, may be interrupted before it has put them back.
     """
-    with held():
-        grad, filters = torch.is_grad_enabled(), warnings.filters
+    with held(), _kept_filters():
+        grad = torch.is_grad_enabled()
         autocast = {kind: torch.is_autocast_enabled(kind) for kind in _device_types()}
         functions = _overrides._get_current_function_mode_stack()
+        seen = _functions._get_torch_function_state()
         dispatches, hooks = _num_dispatch_modes(), _saved_tensors_hooks()
-        patched = [(owner, name, getattr(owner, name)) for owner, name in _PATCHED]
         try:
             yield
         finally:
             close_interrupted()
+            _functions._set_torch_function_state(seen)
             _restore_function_modes(functions)
             while _num_dispatch_modes() > dispatches:
                 dispatch._pop_mode()
             while _saved_tensors_hooks() not in (hooks, None):
                 _autograd._pop_saved_tensors_default_hooks()
-            for owner, name, value in patched:
-                if getattr(owner, name) is not value:
-                    setattr(owner, name, value)
-            if warnings.filters is not filters:
-                warnings.filters = filters
             for kind, enabled in autocast.items():
                 torch.set_autocast_enabled(kind, enabled)
             torch._C._set_grad_enabled(grad)

@@ -10,38 +10,49 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.utils.weight_norm import WeightNorm
 from torch.overrides import TorchFunctionMode
 from torch.utils import checkpoint as checkpoints
 
 from normscope.subject.interrupts import close_interrupted, held
-from normscope.subject.process import kept_process, kept_random, reseed
+from normscope.subject.process import attributes, kept_process, kept_random, reseed, shared
 
-# What `checkpoint` looks up when it is called: the reentrant form, and the other.
-_NAMES = ("CheckpointFunction", "_checkpoint_without_reentrant_generator")
-_REAL = tuple(getattr(checkpoints, name) for name in _NAMES)
+_REAL: Any = (checkpoints.CheckpointFunction, checkpoints._checkpoint_without_reentrant_generator)
 _CONTAINERS = (dict, list, set, deque)
 _NESTED = (*_CONTAINERS, tuple)
 _PLAIN = (str, int, float, type(None))
 
 
-class _Plain:
-    """In place of the reentrant form: just the call."""
+class _Here(threading.local):
+    plain = False  # whether this thread's checkpoints only call their function
+
+
+_here = _Here()
+
+
+class _Reentrant:
+    """In place of the reentrant form: where checkpoints are plain, just the call."""
 
     @staticmethod
-    def apply(function: Callable[..., Any], _preserve: bool, *args: Any) -> Any:
-        return function(*args)
+    def apply(function: Callable[..., Any], preserve: bool, *args: Any) -> Any:
+        return function(*args) if _here.plain else _REAL[0].apply(function, preserve, *args)
 
 
-def _plain(*_: Any, **__: Any) -> Generator[None, None, None]:
-    """In place of what goes before and after the call in the other form: nothing."""
-    yield
+def _around(*args: Any, **kwargs: Any) -> Generator[None, None, None]:
+    """In place of what goes before and after the call in the other form: there, nothing."""
+    yield from [None] if _here.plain else _REAL[1](*args, **kwargs)
+
+
+# What `checkpoint` looks up when it is called.
+_FORMS = {"CheckpointFunction": _Reentrant, "_checkpoint_without_reentrant_generator": _around}
 
 
 @contextlib.contextmanager
@@ -52,15 +63,13 @@ def own_checkpoints(*, active: bool) -> Iterator[None]:
     goes through them after the model was put back, so that the block would meet the wrong mode,
     buffers and parameters; and the reentrant form sees no exchanged parameter at all. What memory
     must be saved for is decided by the plan of the measurement, which recomputes inside a session.
+    Checkpoints of other threads stay as they are.
     """
-    before = [getattr(checkpoints, name) for name in _NAMES]
-    for name, value in zip(_NAMES, _REAL if active else (_Plain, _plain), strict=True):
-        setattr(checkpoints, name, value)
+    before, _here.plain = _here.plain, not active
     try:
         yield
     finally:
-        for name, value in zip(_NAMES, before, strict=True):
-            setattr(checkpoints, name, value)
+        _here.plain = before
 
 
 def recomputed(forward: Callable[..., Any]) -> Callable[..., Any]:
@@ -202,25 +211,28 @@ def _refill(container: Any, content: Any) -> None:
         container.extend(content)
 
 
+_ALWAYS = (  # for all threads
+    shared(lambda: sdpa_kernel(SDPBackend.MATH)),
+    shared(lambda: attributes(torch.backends.mha, _is_fastpath_enabled=False)),
+    shared(lambda: attributes(checkpoints, **_FORMS)),
+)
+_RECURRENT = (
+    shared(lambda: attributes(torch.backends.mkldnn, enabled=False)),
+    shared(lambda: attributes(torch.backends.cudnn, enabled=False)),
+)
+_COMPILED = (shared(lambda: torch.compiler.set_stance("force_eager")),)
+
+
 @contextlib.contextmanager
 def _differentiable_kernels(model: nn.Module) -> Iterator[None]:
-    from torch.nn.attention import SDPBackend, sdpa_kernel
-
     modules = list(model.modules())
-    fast_path = torch.backends.mha.get_fastpath_enabled()
+    recurrent = any(isinstance(m, nn.RNNBase) for m in modules)
+    compiled = any(_compiled(m) for m in modules)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(sdpa_kernel(SDPBackend.MATH))
-        if any(isinstance(m, nn.RNNBase) for m in modules):
-            set_flags: Callable[..., Any] = torch.backends.mkldnn.set_flags
-            stack.callback(set_flags, _enabled=set_flags(_enabled=False)[0])
-            stack.callback(setattr, torch.backends.cudnn, "enabled", torch.backends.cudnn.enabled)
-            torch.backends.cudnn.enabled = False
+        for switch in _ALWAYS + _RECURRENT * recurrent + _COMPILED * compiled:
+            stack.enter_context(switch())
         if any(_weight_normed(m) for m in modules):
             stack.enter_context(_ExplicitWeightNorm())
-        if any(_compiled(m) for m in modules):
-            stack.enter_context(torch.compiler.set_stance("force_eager"))
-        stack.callback(torch.backends.mha.set_fastpath_enabled, fast_path)
-        torch.backends.mha.set_fastpath_enabled(False)
         for module in modules:
             if isinstance(module, nn.Embedding | nn.EmbeddingBag):
                 module.sparse = False  # a sparse gradient cannot be differentiated again

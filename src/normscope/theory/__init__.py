@@ -1,20 +1,14 @@
 """Mean-field theory: specs to numbers, in numpy and scipy, without torch."""
 
-from normscope.theory.fisher import best_lr_range, critical_lr, hessian_from_fisher, kappas
-from normscope.theory.meanfield.batchnorm import gradient_growth
-from normscope.theory.meanfield.fixed_points import critical_weight_variance
-from normscope.theory.phase import phase_diagram
-from normscope.theory.predict import PARAMETER_SETS, THEORIES, predict
-
-__all__ = [
-    "PARAMETER_SETS",
-    "THEORIES",
-    "best_lr_range",
-    "critical_lr",
-    "critical_weight_variance",
-    "gradient_growth",
-    "hessian_from_fisher",
-    "kappas",
-    "phase_diagram",
-    "predict",
-]
+from normscope.theory.fisher import best_lr_range as best_lr_range
+from normscope.theory.fisher import critical_lr as critical_lr
+from normscope.theory.fisher import hessian_from_fisher as hessian_from_fisher
+from normscope.theory.fisher import kappas as kappas
+from normscope.theory.meanfield.batchnorm import gradient_growth as gradient_growth
+from normscope.theory.meanfield.fixed_points import (
+    critical_weight_variance as critical_weight_variance,
+)
+from normscope.theory.phase import phase_diagram as phase_diagram
+from normscope.theory.predict import PARAMETER_SETS as PARAMETER_SETS
+from normscope.theory.predict import THEORIES as THEORIES
+from normscope.theory.predict import predict as predict

@@ -9,7 +9,7 @@ from scipy.special import expit
 from normscope.checks import Array, checked_number, checked_numbers
 from normscope.errors import InputError
 from normscope.refs import LUO2019, NORMSCOPE, equation
-from normscope.spec.norms import check_choice
+from normscope.registry import check_choice
 from normscope.theory.batch_statistics import (
     Number,
     checked_batch_size,

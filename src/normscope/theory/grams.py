@@ -52,12 +52,8 @@ class Gram:
         """Each layer's term in the mean direction: (L, n)."""
         if self.printed is not None:
             return self.printed
-        return np.asarray(
-            sum(
-                mean_direction(t.diagonal, t.offdiagonal, samples=samples)
-                for t in self.kinds.values()
-            )
-        )
+        pairs = ((terms.diagonal, terms.offdiagonal) for terms in self.kinds.values())
+        return np.asarray(sum(mean_direction(*pair, samples=samples) for pair in pairs))
 
 
 def gram_of(nets: Networks, theory: str, parameters: str) -> Gram:

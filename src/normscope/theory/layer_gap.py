@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -49,9 +51,7 @@ def decay_from_deviation(
     Differs from the paper: it prints the mean squared slope for I(gamma). The two agree only if
     labels are drawn from the model; at a noise-free optimum the squared slope is 0.
     """
-    c, w = _weighted(curvature, weights)
-    n = _like(normalized, c)
-    rho = _kurtosis(n, w, excess_kurtosis)
+    c, w, n, rho, _ = _sampled(curvature, normalized, weights, excess_kurtosis)
     return float((rho + 2) * (w @ (c * n**2)) / (8 * checked_batch_size(batch_size)))
 
 
@@ -101,15 +101,11 @@ def first_order_gap(
     Differs from the paper: dropped there, since it vanishes for a well-specified model at its
     optimum; elsewhere it is of the same order as R_q.
     """
-    g, w = _weighted(slope, weights)
-    n = _like(normalized, g)
-    rho = _kurtosis(n, w, excess_kurtosis)
-    skew = _skewness(n, w, skewness)
+    g, w, n, rho, skew = _sampled(slope, normalized, weights, excess_kurtosis, skewness)
     own = -(n**3) / 2 if in_batch else n / 2
     shift = 3 * (rho + 2) / 8 * n + own + skew / 2
-    return float(
-        checked_number(gamma, "gamma") * (w @ (g * shift)) / checked_batch_size(batch_size)
-    )
+    scale, size = checked_number(gamma, "gamma"), checked_batch_size(batch_size)
+    return float(scale * (w @ (g * shift)) / size)
 
 
 @equation(NORMSCOPE, COMPLETE)
@@ -133,16 +129,10 @@ def second_order_gap(
     Holds for: n of mean 0 and variance 1; neglects O(M^-2).
     Differs from the paper: s n is missing there.
     """
-    c, w = _weighted(curvature, weights)
-    n = _like(normalized, c)
-    rho = _kurtosis(n, w, excess_kurtosis)
-    skew = _skewness(n, w, skewness)
+    c, w, n, rho, skew = _sampled(curvature, normalized, weights, excess_kurtosis, skewness)
     spread = (rho + 2) / 4 * n**2 + skew * n + 1
-    return float(
-        checked_number(gamma, "gamma") ** 2
-        * (w @ (c * spread))
-        / (2 * checked_batch_size(batch_size))
-    )
+    scale, size = checked_number(gamma, "gamma"), checked_batch_size(batch_size)
+    return float(scale**2 * (w @ (c * spread)) / (2 * size))
 
 
 @equation(NORMSCOPE, COMPLETE)
@@ -165,15 +155,10 @@ def loss_gap(
     Symbols: as in ``first_order_gap`` and ``second_order_gap``.
     Holds for: n of mean 0 and variance 1; all terms of order 1/M.
     """
-    first = first_order_gap(
-        slope, normalized, gamma, batch_size, excess_kurtosis=excess_kurtosis,
-        skewness=skewness, in_batch=in_batch, weights=weights,
-    )  # fmt: skip
-    second = second_order_gap(
-        curvature, normalized, gamma, batch_size, excess_kurtosis=excess_kurtosis,
-        skewness=skewness, weights=weights,
-    )  # fmt: skip
-    return first + second
+    law: dict[str, Any] = {"excess_kurtosis": excess_kurtosis, "skewness": skewness}
+    law["weights"] = weights
+    first = first_order_gap(slope, normalized, gamma, batch_size, in_batch=in_batch, **law)
+    return first + second_order_gap(curvature, normalized, gamma, batch_size, **law)
 
 
 def _weighted(values: ArrayLike, weights: ArrayLike | None) -> tuple[Array, Array]:
@@ -198,10 +183,16 @@ def _like(values: ArrayLike, other: Array, name: str = "normalized") -> Array:
     return array
 
 
-def _kurtosis(n: Array, w: Array, given: float | None) -> float:
-    rho = float(w @ n**4) - 3 if given is None else given
-    return float(checked_law(1.0, rho)[1])
-
-
-def _skewness(n: Array, w: Array, given: float | None) -> float:
-    return float(w @ n**3) if given is None else checked_number(given, "skewness")
+def _sampled(
+    values: ArrayLike,
+    normalized: ArrayLike,
+    weights: ArrayLike | None,
+    kurtosis: float | None,
+    skewness: float | None = None,
+) -> tuple[Array, Array, Array, float, float]:
+    """Values, weights and n, checked; excess kurtosis and skewness, of n where none is given."""
+    array, w = _weighted(values, weights)
+    n = _like(normalized, array)
+    rho = float(checked_law(1.0, float(w @ n**4) - 3 if kurtosis is None else kurtosis)[1])
+    skew = float(w @ n**3) if skewness is None else checked_number(skewness, "skewness")
+    return array, w, n, rho, skew

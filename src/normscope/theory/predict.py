@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from normscope.errors import InputError, TheoryError
+from normscope.registry import check_choice
 from normscope.results.prediction import Prediction, PredictionSet
 from normscope.seeds import checked_seed
 from normscope.spec import NetworkSpec
-from normscope.spec.norms import check_choice
 from normscope.theory.assemble import assembled, assembled_from_data
 from normscope.theory.grams import gram_of
 from normscope.theory.kernel import input_gram

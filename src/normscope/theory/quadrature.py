@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -220,14 +219,9 @@ def _legendre(count: int) -> tuple[Array, Array]:
 
 def _panels(breaks: Array, width: float, order: int = 16) -> tuple[Array, Array]:
     """Gauss-Legendre nodes and weights on [breaks[0], breaks[-1]], split at every break."""
-    edges = np.unique(
-        np.concatenate(
-            [
-                np.linspace(lo, hi, max(2, int(np.ceil((hi - lo) / width)) + 1))
-                for lo, hi in pairwise(breaks)
-            ]
-        )
-    )
+    counts = [max(2, int(np.ceil(gap / width)) + 1) for gap in np.diff(breaks)]
+    panels = zip(breaks[:-1], breaks[1:], counts, strict=True)
+    edges = np.unique(np.concatenate([np.linspace(*panel) for panel in panels]))
     x, w = _legendre(order)
     length = np.diff(edges)
     return (edges[:-1, None] + length[:, None] * x).ravel(), (length[:, None] * w).ravel()
@@ -261,9 +255,8 @@ def _panel_pair(f: Function, a1: float, a2: float, rho: float, kinks: tuple[floa
         sign = 1.0 if rho >= 0 else -1.0
         ratio = sign * np.sqrt(a2 / a1) if a1 > 0 else 0.0
         cuts = kinks + tuple(k / ratio for k in kinks) if ratio else kinks
-        return float(
-            _panel_mean(lambda x: np.asarray(f(x)) * f(ratio * x), np.array([np.sqrt(a1)]), cuts)[0]
-        )
+        scale = np.array([np.sqrt(a1)])
+        return float(_panel_mean(lambda x: np.asarray(f(x)) * f(ratio * x), scale, cuts)[0])
 
     def inner(y0: Array, width: float) -> Array:
         """E_w f(√a2 (y0 + spread w)), split where the argument meets a kink."""

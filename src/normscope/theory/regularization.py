@@ -19,77 +19,40 @@ from numpy.typing import ArrayLike
 from normscope.checks import Array, checked_numbers
 from normscope.errors import InputError
 from normscope.refs import LUO2019, NORMSCOPE, equation
+from normscope.theory.batch_statistics import checked_batch_size
+from normscope.theory.batch_statistics import correlated_mean_variance as correlated_mean_variance
+from normscope.theory.batch_statistics import deviation_mean as deviation_mean
+from normscope.theory.batch_statistics import deviation_variance as deviation_variance
+from normscope.theory.batch_statistics import effective_batch_size as effective_batch_size
+from normscope.theory.batch_statistics import gaussian_deviation_mean as gaussian_deviation_mean
 from normscope.theory.batch_statistics import (
-    checked_batch_size,
-    correlated_mean_variance,
-    deviation_mean,
-    deviation_variance,
-    effective_batch_size,
-    gaussian_deviation_mean,
-    gaussian_inverse_deviation_mean,
-    gaussian_inverse_variance_mean,
-    mean_deviation_covariance,
-    mean_variance,
+    gaussian_inverse_deviation_mean as gaussian_inverse_deviation_mean,
 )
+from normscope.theory.batch_statistics import (
+    gaussian_inverse_variance_mean as gaussian_inverse_variance_mean,
+)
+from normscope.theory.batch_statistics import mean_deviation_covariance as mean_deviation_covariance
+from normscope.theory.batch_statistics import mean_variance as mean_variance
+from normscope.theory.decay_closed_forms import linear_decay as linear_decay
+from normscope.theory.decay_closed_forms import linear_decay_bracket as linear_decay_bracket
+from normscope.theory.decay_closed_forms import linear_decay_exact as linear_decay_exact
+from normscope.theory.decay_closed_forms import linear_gap_in_batch as linear_gap_in_batch
+from normscope.theory.decay_closed_forms import linear_gap_independent as linear_gap_independent
+from normscope.theory.decay_closed_forms import linear_scale_decayed as linear_scale_decayed
+from normscope.theory.decay_closed_forms import linear_scale_in_batch as linear_scale_in_batch
+from normscope.theory.decay_closed_forms import linear_scale_independent as linear_scale_independent
 from normscope.theory.decay_closed_forms import (
-    linear_decay,
-    linear_decay_bracket,
-    linear_decay_exact,
-    linear_gap_in_batch,
-    linear_gap_independent,
-    linear_scale_decayed,
-    linear_scale_in_batch,
-    linear_scale_independent,
-    population_to_weight_norm,
-    relu_decay,
-    softplus_decay,
-    softplus_gap,
+    population_to_weight_norm as population_to_weight_norm,
 )
-from normscope.theory.layer_gap import (
-    decay_from_deviation,
-    decay_from_mean,
-    first_order_gap,
-    gamma_decay_strength,
-    loss_gap,
-    second_order_gap,
-)
-
-__all__ = [
-    "correlated_first_order",
-    "correlated_mean_variance",
-    "correlated_second_order",
-    "decay_from_deviation",
-    "decay_from_mean",
-    "deep_decay",
-    "deep_first_order",
-    "deep_second_order",
-    "deviation_mean",
-    "deviation_variance",
-    "effective_batch_size",
-    "first_order_gap",
-    "gamma_decay_strength",
-    "gaussian_deviation_mean",
-    "gaussian_inverse_deviation_mean",
-    "gaussian_inverse_variance_mean",
-    "linear_decay",
-    "linear_decay_bracket",
-    "linear_decay_exact",
-    "linear_gap_in_batch",
-    "linear_gap_independent",
-    "linear_scale_decayed",
-    "linear_scale_in_batch",
-    "linear_scale_independent",
-    "loss_gap",
-    "mean_deviation_covariance",
-    "mean_variance",
-    "measured_decay",
-    "noise_covariance",
-    "population_to_weight_norm",
-    "relu_decay",
-    "second_order_gap",
-    "softplus_decay",
-    "softplus_gap",
-]
+from normscope.theory.decay_closed_forms import relu_decay as relu_decay
+from normscope.theory.decay_closed_forms import softplus_decay as softplus_decay
+from normscope.theory.decay_closed_forms import softplus_gap as softplus_gap
+from normscope.theory.layer_gap import decay_from_deviation as decay_from_deviation
+from normscope.theory.layer_gap import decay_from_mean as decay_from_mean
+from normscope.theory.layer_gap import first_order_gap as first_order_gap
+from normscope.theory.layer_gap import gamma_decay_strength as gamma_decay_strength
+from normscope.theory.layer_gap import loss_gap as loss_gap
+from normscope.theory.layer_gap import second_order_gap as second_order_gap
 
 CORRELATED = "docs/design/0004, Correlated positions"
 

@@ -15,19 +15,12 @@ from normscope.checks import Array, checked_count
 from normscope.measure.divergence import Divergence
 from normscope.measure.probes.landscape import landscape
 from normscope.results.landscape import Landscape
+from normscope.subject import process
 from normscope.subject.batch import Batch, readable_failures
 from normscope.subject.data import repeatable
 from normscope.subject.interrupts import interruptible
 from normscope.subject.objective import LossFn, LossLike, Objective, OutputsFn, as_objective
 from normscope.subject.problem import model_device
-from normscope.subject.process import (
-    isolated_random,
-    kept_generators,
-    loader_generators,
-    measurement,
-    random_state,
-    set_random_state,
-)
 from normscope.train.modes import kept_buffers, kept_mode, refuse_single_samples
 from normscope.train.optim import OptimizerFactory
 from normscope.train.options import TrainingOptions
@@ -106,7 +99,7 @@ class DivergingUpdate:
         )
 
 
-@measurement
+@process.measurement
 def diverging_update(
     model: nn.Module,
     data: Any,
@@ -157,19 +150,13 @@ def diverging_update(
     """
     steps = checked_count(max_steps, "max_steps")
     options = TrainingOptions(
-        optimizer=optimizer,
-        lr=lr,
-        momentum=momentum,
-        weight_decay=weight_decay,
-        batch_size=batch_size,
-        num_batches=num_batches,
-        divergence=divergence,
-        seed=seed,
-    )
+        optimizer=optimizer, lr=lr, momentum=momentum, weight_decay=weight_decay,
+        batch_size=batch_size, num_batches=num_batches, divergence=divergence, seed=seed,
+    )  # fmt: skip
     recipe = Recipe(repeatable(data, steps), as_objective(loss, loss_fn, outputs_fn), options)
     with Origin(model, None).fresh(seed) as copy, contextlib.ExitStack() as stack:
-        stack.enter_context(kept_generators(loader_generators(data)))
-        stack.enter_context(isolated_random(options.seed, model_device(copy)))
+        stack.enter_context(process.kept_generators(process.loader_generators(data)))
+        stack.enter_context(process.isolated_random(options.seed, model_device(copy)))
         stack.enter_context(kept_mode(copy, training=True))
         stack.enter_context(torch.enable_grad())
         stream = stack.enter_context(contextlib.closing(recipe.batches(copy, options.seed)))
@@ -182,54 +169,47 @@ def diverging_update(
         return replace(update, convention=recipe.convention(copy, options))
 
 
+@dataclass(eq=False)
 class _Updates:
     """Makes updates one by one, and looks again at the batch of each."""
 
-    def __init__(
-        self,
-        model: nn.Module,
-        objective: Objective,
-        optimizer: torch.optim.Optimizer,
-        rule: Divergence,
-    ) -> None:
-        self._model, self._objective = model, objective
-        self._optimizer, self._rule = optimizer, rule
-        self._losses: list[float] = []
+    model: nn.Module
+    objective: Objective
+    optimizer: torch.optim.Optimizer
+    rule: Divergence
+    losses: list[float] = field(default_factory=list)
 
     def made(self, batch: Batch) -> DivergingUpdate:
         """One update, and what it did to the loss of its own batch."""
         before = self._state()
-        self._optimizer.zero_grad(set_to_none=True)
-        where = f"Batch {len(self._losses)}"
-        refuse_single_samples(self._model, self._objective, batch, where=where)
-        with readable_failures(self._model, batch, f"on batch {len(self._losses)}"):
-            loss = self._objective.value(self._model, batch.copied())
-        self._losses.append(float(loss.detach()))
+        self.optimizer.zero_grad(set_to_none=True)
+        where = f"Batch {len(self.losses)}"
+        refuse_single_samples(self.model, self.objective, batch, where=where)
+        with readable_failures(self.model, batch, f"on batch {len(self.losses)}"):
+            loss = self.objective.value(self.model, batch.copied())
+        self.losses.append(float(loss.detach()))
         torch.autograd.backward(loss)
-        self._optimizer.step()
+        self.optimizer.step()
         after = self._again(batch)
-        reason = self._rule.reason(after, self._losses[0])
+        reason = self.rule.reason(after, self.losses[0])
         return DivergingUpdate(
             diverged=bool(reason),
-            step=len(self._losses),
+            step=len(self.losses),
             before=before,
             after=self._state(),
-            batch=self._objective.item(batch),
-            loss_before=self._losses[-1],
+            batch=self.objective.item(batch),
+            loss_before=self.losses[-1],
             loss_after=after,
-            losses=np.array(self._losses, np.float64),
-            limit=self._rule.limit(self._losses[0]),
+            losses=np.array(self.losses, np.float64),
+            limit=self.rule.limit(self.losses[0]),
             reason=reason,
         )
 
     def _again(self, batch: Batch) -> float:
         """The loss after the update; buffers and random generators are as if it had not been."""
-        device = model_device(self._model)
-        now = random_state(device)
-        with torch.no_grad(), kept_buffers(self._model):
-            loss = float(self._objective.value(self._model, batch.copied()))
-        set_random_state(now, device)
-        return loss
+        model, device = self.model, model_device(self.model)
+        with process.kept_random(device), torch.no_grad(), kept_buffers(model), interruptible():
+            return float(self.objective.value(model, batch.copied()))
 
     def _state(self) -> dict[str, Tensor]:
-        return {name: p.detach().clone() for name, p in self._model.named_parameters()}
+        return {name: p.detach().clone() for name, p in self.model.named_parameters()}

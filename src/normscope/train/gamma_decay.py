@@ -21,27 +21,18 @@ from normscope.measure.regularization.strength import check_curvature, checked_b
 from normscope.registry import near_match
 from normscope.seeds import checked_seed
 from normscope.subject.data import repeatable
+from normscope.subject.norms import norm_cards
 from normscope.subject.objective import OutputsFn, as_objective
-from normscope.subject.tracing import is_norm
 
 Penalty = Callable[[nn.Module], Tensor]
 Strength = Tensor | NDArray[np.float64] | float
 
 
-def scales(model: nn.Module) -> dict[str, nn.Parameter]:
-    """The gamma of every normalization layer that has one, by the layer's name.
-
-    Other libraries' norms are known by their class name and a vector of weights.
-    """
-    found = {}
-    for name, module in model.named_modules():
-        weight = module._parameters.get("weight")
-        if weight is None:
-            continue
-        named = "norm" in type(module).__name__.lower() and weight.ndim == 1
-        if is_norm(module) or named:
-            found[name] = weight
-    return found
+def scales(model: nn.Module) -> dict[str, Tensor]:
+    """The gamma of every normalization layer that has one, by the layer's name."""
+    cards = norm_cards(model, strict=True).items()
+    found = {name: card.gamma(model.get_submodule(name)) for name, card in cards}
+    return {name: gamma for name, gamma in found.items() if gamma is not None}
 
 
 @dataclass(frozen=True)
@@ -95,7 +86,7 @@ class GammaDecay:
         return self.strength * torch.stack([g.square().sum() for g in gammas.values()]).sum()
 
     @staticmethod
-    def _term(gammas: dict[str, nn.Parameter], name: str, strength: Strength) -> Tensor:
+    def _term(gammas: dict[str, Tensor], name: str, strength: Strength) -> Tensor:
         zeta = torch.as_tensor(strength)
         if name not in gammas:
             raise InputError(

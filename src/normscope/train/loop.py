@@ -114,37 +114,15 @@ def fit(
         ('finished', 20)
     """
     options = TrainingOptions(
-        optimizer=optimizer,
-        lr=lr,
-        momentum=momentum,
-        weight_decay=weight_decay,
-        epochs=epochs,
-        steps=steps,
-        batch_size=batch_size,
-        num_batches=num_batches,
-        shuffle=shuffle,
-        drop_last=drop_last,
-        augment=augment,
-        schedule=schedule,
-        penalty=penalty,
-        clip=clip,
-        divergence=divergence,
-        seed=seed,
-    )
+        optimizer, lr, momentum, weight_decay, epochs, steps, batch_size, num_batches, shuffle,
+        drop_last, augment, schedule, penalty, clip, divergence, seed,
+    )  # fmt: skip
     if not isinstance(model, nn.Module):
         raise InputError(f"fit trains a torch module. Got a {type(model).__name__}.")
     place = torch.device(device) if device is not None else model_device(model)
-    return train(
-        model.to(place),
-        data,
-        as_objective(loss, loss_fn, outputs_fn),
-        options,
-        refreshers=refreshers,
-        callbacks=callbacks,
-        checkpoint=checkpoint,
-        checkpoint_every=checkpoint_every,
-        resume=resume,
-    )
+    objective = as_objective(loss, loss_fn, outputs_fn)
+    helpers = refreshers, callbacks, checkpoint, checkpoint_every
+    return train(model.to(place), data, objective, options, *helpers, resume=resume)
 
 
 def train(
@@ -152,11 +130,11 @@ def train(
     data: Any,
     objective: Objective,
     options: TrainingOptions,
-    *,
     refreshers: Sequence[Refresher] = (),
     callbacks: Sequence[Callback] = (),
     checkpoint: str | os.PathLike[str] | None = None,
     checkpoint_every: int | None = None,
+    *,
     resume: bool = True,
 ) -> TrainingRun:
     """``fit`` with its settings in one record, where the model is."""
@@ -169,16 +147,9 @@ def train(
     source = as_source(data, options.reading(model, objective))
     if source.own_batches:
         options.refuse_batch_options()
-    plan = Plan(
-        model=model,
-        source=source,
-        objective=objective,
-        optimizer=options.build_optimizer(model),
-        device=model_device(model),
-        options=options,
-        refreshers=tuple(refreshers),
-        callbacks=tuple(callbacks),
-    )
+    device, optimizer = model_device(model), options.build_optimizer(model)
+    helpers = tuple(refreshers), tuple(callbacks)
+    plan = Plan(model, source, objective, optimizer, device, options, *helpers)
     file = _checkpoint(checkpoint, plan, checkpoint_every)
     return Training(plan, file).run(resume=resume)
 

@@ -115,13 +115,9 @@ def lr_range_test(
     if steps < FEWEST:
         raise InputError(f"steps must be at least {FEWEST}: a fit needs them. Got {steps}.")
     options = TrainingOptions(
-        optimizer=optimizer,
-        momentum=momentum,
-        weight_decay=weight_decay,
-        batch_size=batch_size,
-        num_batches=num_batches,
-        divergence=divergence,
-    )
+        optimizer=optimizer, momentum=momentum, weight_decay=weight_decay,
+        batch_size=batch_size, num_batches=num_batches, divergence=divergence,
+    )  # fmt: skip
     objective = as_objective(loss, loss_fn, outputs_fn)
     recipe = Recipe(repeatable(data, steps + 1), objective, options)
     origin, ends = Origin(model, device), checked_bracket(bracket)

@@ -57,8 +57,8 @@ def check_optimizer(optimizer: object) -> None:
 def build_optimizer(
     model: nn.Module,
     optimizer: str | OptimizerFactory,
-    *,
     lr: float | None,
+    *,
     momentum: float = 0.0,
     weight_decay: float = 0.0,
 ) -> torch.optim.Optimizer:

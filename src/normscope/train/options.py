@@ -105,11 +105,7 @@ class TrainingOptions:
     def build_optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
         """The optimizer of the model's trainable parameters."""
         return build_optimizer(
-            model,
-            self.optimizer,
-            lr=self.lr,
-            momentum=self.momentum,
-            weight_decay=self.weight_decay,
+            model, self.optimizer, self.lr, momentum=self.momentum, weight_decay=self.weight_decay
         )
 
     def refuse_batch_options(self) -> None:

@@ -65,10 +65,10 @@ def test_interruption_keeps_the_rows_before_it(capsys, monkeypatch, tmp_path):
     module = sys.modules["normscope.diagnose.what_if"]
     apply = module.apply_transform
 
-    def interrupted(model, change):
+    def interrupted(model, change, **options):
         if change == "remove-norms":
             raise KeyboardInterrupt
-        return apply(model, change)
+        return apply(model, change, **options)
 
     monkeypatch.setattr(module, "apply_transform", interrupted)
     file = tmp_path / "w.json"

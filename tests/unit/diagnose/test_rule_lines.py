@@ -13,7 +13,14 @@ from torch import nn
 
 from normscope.diagnose import examine, findings_of
 from normscope.diagnose.findings import headline
-from normscope.results import Examination, Growth, StabilityBound, StabilityLimit, StabilityTrial
+from normscope.results import (
+    Examination,
+    Growth,
+    LayerUse,
+    StabilityBound,
+    StabilityLimit,
+    StabilityTrial,
+)
 from normscope.results.eigenvalues import MomentSpectrum
 
 
@@ -172,9 +179,87 @@ def test_last_layer(changes, expected, words):
     assert words in one.title
 
 
-def test_few_norms_say_nothing_about_the_last_layer():
-    results = layout(normalized=1)
-    assert not [f for f in findings_of(results, {}) if f.rule == "last-layer-unnormalized"]
+@pytest.mark.parametrize(("hidden", "judged_"), [(12, True), (13, False)])
+def test_few_norms_say_nothing_about_the_last_layer(hidden, judged_):
+    results = layout(normalized=4, hidden_layers=hidden)
+    found = [f for f in findings_of(results, {}) if f.rule == "last-layer-unnormalized"]
+    assert bool(found) == judged_
+
+
+@pytest.mark.parametrize(
+    ("norm", "power", "expected"),
+    [("1", 9.9, "ok"), ("1", 10.1, "warning"), (None, 1.0, "warning"), ("1", np.nan, "ok")],
+)
+def test_another_head(norm, power, expected):
+    state = "raw" if norm is None else "act"
+    other = LayerUse("other", "linear", 5, state, norm, head=True, power=power)
+    one = judged("last-layer-unnormalized", layout(layers=(*found()["layout"].layers, other)))
+    assert (one.severity, one.layer) == (expected, "other" if expected == "warning" else None)
+
+
+@pytest.mark.parametrize(
+    ("states", "expected"),
+    [
+        ("norm norm norm raw", "warning"),  # the only one without a norm
+        ("norm raw norm raw", "ok"),  # every second one is: it is as the others
+        ("norm raw raw raw", "warning"),
+    ],
+)
+def test_a_head_one_layer_behind_a_norm(states, expected):
+    first, *rest = found()["layout"].layers
+    rest = [replace(x, state=s, norm="1" if s == "norm" else None)
+            for x, s in zip(rest, states.split(), strict=True)]  # fmt: skip
+    results = layout(
+        layers=(first, *rest), last_input_norm=None, normalized=states.split().count("norm") + 1
+    )
+    assert judged("last-layer-unnormalized", results).severity == expected
+    assert results["layout"].everywhere == (states != "norm raw raw raw")
+
+
+def test_gates_and_parallel_layers_are_no_steps_of_depth():
+    """Gradients explode in a gate, and in one of two layers side by side: not with depth."""
+    even = gradients(0.0).layers
+    gate = replace(even[0], name="gate", number=3, mean_abs=1e9)
+    results = {"gradients": replace(gradients(0.0), layers=(*even, gate))}
+    results |= layout(side=("gate",))
+    assert judged("bn-gradient-explosion", results).evidence[0].value == pytest.approx(0, abs=1e-9)
+    steep = gradients(1.03).layers  # a warning by itself
+    flat = [replace(x, name=f"{x.name}b", mean_abs=10.0 ** (x.number / 2)) for x in steep[:-1]]
+    results = layout() | {"gradients": replace(gradients(0.0), layers=(*steep, *flat))}
+    one = judged("bn-gradient-explosion", results)
+    assert one.evidence[0].value == pytest.approx(3 * (1.03 - 1) / 2)  # the mean of the two
+
+
+@pytest.mark.parametrize("residuals", [0, 3])
+def test_skip_connections_that_are_there_are_not_advised(residuals):
+    results = layout(residuals=residuals) | {"gradients": gradients(2.0)}
+    advice = judged("bn-gradient-explosion", results).advice
+    assert ("skip connections" in advice) == (not residuals)
+
+
+def test_growth_is_fitted_without_gates():
+    activations = found()["activations"]
+    gates = [replace(activations.outputs[0], name=f"gate{n}", number=n,
+                     variance=np.full(8, 10.0 ** (9 * n))) for n in range(1, 5)]  # fmt: skip
+    wild = replace(activations, signals=(*activations.signals, *gates))
+    results = {"activations": wild} | layout(side=tuple(g.name for g in gates))
+    [fit] = [g for g in activations.growth if g.which == "all"]
+    assert judged("signal-growth", results).evidence[0].value == pytest.approx(4 * fit.slope)
+
+
+def test_dead_units_of_a_gate_are_left_alone():
+    names = tuple(s.name for s in found()["activations"].rectified)
+    results = rectified(10, 0) | layout(side=names[:-1])
+    assert judged("dead-units", results).layer == names[-1]
+    results = rectified(10, 0) | layout(side=names)
+    assert not [f for f in findings_of(results, {"batch": 128}) if f.rule == "dead-units"]
+
+
+@pytest.mark.parametrize(("share", "said"), [(0.49, True), (0.51, False)])
+def test_less_than_half_of_the_parameters_is_not_judged(share, said):
+    part = replace(found(), plan=replace(found().plan, coverage=share))
+    assert bool(part.unjudged) == said
+    assert (f"only {share:.0%} of the parameters" in part.summary()) == said
 
 
 def norms(*changes):
@@ -438,5 +523,5 @@ def test_unused_norms(unused, expected):
     one = judged("unused-norm", layout(norms=tuple(kept)))
     assert one.severity == expected
     if unused:
-        assert one.advice.endswith("delete: '4', '7'.")
+        assert one.advice.endswith(": '4', '7'.")
         assert one.evidence[0].value == 2

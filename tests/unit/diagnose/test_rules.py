@@ -398,7 +398,7 @@ def test_networks_that_conditioning_says_nothing_about():
     layer = nn.TransformerEncoderLayer(12, 2, 24, batch_first=True)
     net = nn.Sequential(nn.Unflatten(1, (1, 12)), layer, nn.Flatten(), nn.Linear(12, CLASSES))
     found = examine(net, data(), preset="standard")
-    assert found.convention["attention"]
+    assert found["layout"].attention == 1
     assert severity(found.findings, "ill-conditioned-layer") is None
 
 

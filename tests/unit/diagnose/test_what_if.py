@@ -104,6 +104,25 @@ def test_what_cannot_be_made_has_a_row_with_the_reason():
     assert "gamma=0.5" in text
 
 
+def test_changes_are_read_from_the_data():
+    """A model that takes no single tensor, and batches that only a function can take apart."""
+
+    class Two(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body, self.head = nn.Linear(6, 8), nn.Linear(8, 3)
+
+        def forward(self, x, *, shift):
+            return self.head(torch.relu(self.body(x + shift)))
+
+    batch = {"x": torch.randn(16, 6), "shift": torch.zeros(6), "y": torch.randint(3, (16,))}
+    found = what_if(
+        Two(), [batch], ["norm-before-last", "norm-output"], "cross_entropy", limits=False,
+        outputs_fn=lambda model, b: (model(b["x"], shift=b["shift"]), b["y"]),
+    )  # fmt: skip
+    assert all(variant.made for variant in found)
+
+
 def test_nothing_that_can_be_made_is_an_error():
     with pytest.raises(InputError, match=r"None of the changes.*bogus.*remove-norms"):
         what_if(net(None), "digits", ["bogus", "remove-norms"], limits=False)

@@ -52,7 +52,7 @@ class TestValues:
         assert "samples coupled" in convention["statistics"]
         assert convention["samples"] == "6 in 1 batch"
         plain = ns.fisher(risk(mlp(nn.Identity()))).convention
-        assert plain["statistics"] == "batch: train mode, no layer normalizes over the batch"
+        assert plain["statistics"] == "batch: train mode, no batch norm layer"
 
     @pytest.mark.parametrize("reduction", ["mean", "sum"])
     def test_mse_module_keeps_its_scale(self, reduction):

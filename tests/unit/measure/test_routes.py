@@ -288,7 +288,7 @@ class TestRoutes:
     def jacobian(self, case):
         operator = ns.jacobian(risk_of(case))
         dense = operator.to_dense()
-        return operator._parts[0], dense
+        return operator._terms[0], dense
 
     def test_replay_is_the_usual_route(self):
         part, _ = self.jacobian(BY_NAME["bn2d-residual-batch"])

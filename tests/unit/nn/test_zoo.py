@@ -12,7 +12,7 @@ from torch.nn import functional
 from normscope.errors import InputError
 from normscope.nn import BatchNorm, network
 from normscope.nn.zoo import ZOO, cifar_preresnet, cifar_resnet, cnn6, mlp_network, resnet18, vgg16
-from normscope.subject.tracing import numbered_layers
+from normscope.subject.layers import numbered_layers
 
 
 def size(model):

@@ -74,11 +74,12 @@ def test_layout_shows_layers_and_norms_in_order():
     found = normalized()["layout"]
     chart = found.chart()
     lines = [row["line"] for row in rows(chart)]
-    assert lines.count("layers with weights") == 4
+    assert lines.count("layers, input normalized") == 3
+    assert lines.count("layers, input not normalized") == 1
     assert lines.count("BatchNorm1d") == 3
     assert len(marks(drawn(chart), "symbol")) == 7
     plain = hostile()["layout"].chart()
-    assert {row["line"] for row in rows(plain)} == {"layers with weights"}
+    assert {row["line"] for row in rows(plain)} == {"layers, input not normalized"}
 
 
 def test_layout_shows_running_statistics_and_unused_norms():

@@ -214,6 +214,21 @@ def residual_block():
     return Block()
 
 
+class Integers(nn.Module):
+    def forward(self, x):
+        return x.long()
+
+
+class WrittenNorm(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(3, 4), nn.Linear(4, 2)
+
+    def forward(self, x):
+        h = self.a(x)
+        return self.b((h - h.mean(1, keepdim=True)) / h.std(1, keepdim=True))
+
+
 class Branching(nn.Module):
     def __init__(self):
         super().__init__()
@@ -244,15 +259,22 @@ UNREAD = {
     "grouped conv": (lambda: nn.Sequential(nn.Conv2d(2, 2, 3, groups=2), nn.Flatten(),
                                            nn.Linear(8, 2)), "groups = 2"),
     "reflected conv": (lambda: nn.Sequential(nn.Conv2d(1, 2, 3, padding=1,
-                       padding_mode="reflect"), nn.Flatten(), nn.Linear(8, 2)), "reflect"),
+                       padding_mode="reflect"), nn.Flatten(), nn.Linear(32, 2)), "reflect"),
     "oblong conv": (lambda: nn.Sequential(nn.Conv2d(1, 2, (1, 3)), nn.Flatten(),
-                                          nn.Linear(8, 2)), "square"),
+                                          nn.Linear(16, 2)), "square"),
+    "1-d conv": (lambda: nn.Sequential(nn.Unflatten(1, (1, 3)), nn.Conv1d(1, 2, 2), nn.Flatten(),
+                                       nn.Linear(4, 2)), "not 1-d ones"),
+    "transposed conv": (lambda: nn.Sequential(nn.Unflatten(1, (3, 1, 1)),
+                        nn.ConvTranspose2d(3, 2, 2), nn.Flatten(), nn.Linear(8, 2)), "transposed"),
+    "embedding": (lambda: nn.Sequential(Integers(), nn.Embedding(4, 2), nn.Flatten(),
+                                        nn.Linear(6, 2)), "not embedding"),
+    "written norm": (WrittenNorm, "used 3 times"),
     "weight norm": (lambda: nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(3, 2)),
                                           nn.ReLU(), nn.Linear(2, 2)), "computed from others"),
     "other residual form": (residual_block, "branches"),
-    "value-dependent": (Branching, "cannot be traced"),
+    "no layer on this path": (Branching, "no linear"),
     "shared layer": (Tied, "used twice"),
-    "nothing to read": (nn.ReLU, "before the first"),
+    "nothing to read": (nn.ReLU, "no parameters"),
     "tanh gelu": (lambda: nn.Sequential(nn.Linear(3, 2), nn.GELU("tanh"), nn.Linear(2, 2)),
                   "no counterpart"),
 }  # fmt: skip
@@ -262,8 +284,8 @@ UNREAD = {
 def test_what_cannot_be_read_has_a_reason(what):
     make, reason = UNREAD[what]
     model = make()
-    example = torch.zeros(2, 1, 4, 4) if any(isinstance(m, nn.Conv2d) for m in model.modules()) \
-        else torch.zeros(2, 3)  # fmt: skip
+    convs = [m for m in model.modules() if isinstance(m, nn.Conv2d)]
+    example = torch.zeros(2, convs[0].in_channels, 4, 4) if convs else torch.zeros(2, 3)
     found = describe(model, example)
     assert found.spec is None
     assert reason in found.reason
@@ -274,12 +296,17 @@ def test_what_cannot_be_read_has_a_reason(what):
 
 def test_an_example_that_does_not_fit():
     model = nn.Sequential(nn.Flatten(), nn.Linear(12, 2))
-    assert "takes 12 inputs" in describe(model, torch.zeros(2, 13)).reason
+    assert "cannot be run on the example" in describe(model, torch.zeros(2, 13)).reason
+    assert "2x13 and 12x2" in describe(model, torch.zeros(2, 13)).reason
+    positions = describe(nn.Sequential(nn.Linear(12, 2)), torch.zeros(2, 5, 12))
+    assert "takes 12 inputs" in positions.reason
     assert describe(model, torch.zeros(2, 3, 4)).spec.input_shape == (12,)
     assert describe(model, torch.zeros(2, 3, 2, 2)).spec.input_shape == (3, 2, 2)
     assert "batch" in describe(model, {"x": 1}).reason
-    with pytest.raises(InputError, match="torch module"):
+    with pytest.raises(InputError, match=r"nn\.Module\. Got str"):
         describe("resnet20", torch.zeros(2, 3))
+    with pytest.raises(InputError, match="before it was exported"):
+        describe(torch.export.export(model, (torch.zeros(2, 12),)), torch.zeros(2, 12))
     with pytest.raises(InputError, match="NetworkSpec"):
         build("mlp:3-2")
 
@@ -334,3 +361,84 @@ def test_a_constant_gain_is_read_as_a_scale():
     assert found.spec.layers[0].norm.gamma == 0.3
     assert found.spec.layers[0].norm.parts == ("mean", "variance", "scale")
     assert "constant" in found.layers[0].notes[-1]
+
+
+def test_a_pass_that_depends_on_values_is_read():
+    found = describe(Branching(), torch.ones(2, 3))
+    assert found.spec.widths == (3, 2)
+    assert found.coverage == 1.0
+
+
+class ByHand(nn.Module):
+    """Weights of its own in another order, as in transformers' Conv1D, and every function."""
+
+    def __init__(self):
+        super().__init__()
+        self.w1, self.b1 = nn.Parameter(torch.randn(3, 4)), nn.Parameter(torch.randn(4))
+        self.w2, self.w3 = nn.Parameter(torch.randn(4, 5)), nn.Parameter(torch.randn(2, 5))
+        self.drop, self.norm = nn.Dropout(0.1), nn.LayerNorm(5)
+
+    def forward(self, x):
+        x = torch.tanh(torch.addmm(self.b1, x, self.w1))
+        x = functional.dropout(self.norm(x @ self.w2), 0.2, self.training)
+        return functional.linear(self.drop(functional.relu(x)), self.w3)
+
+
+def test_layers_are_known_by_what_they_compute():
+    model = ByHand()
+    found = describe(model, {"x": torch.zeros(2, 3)})
+    assert found.reason is None
+    assert found.spec.widths == (3, 4, 5, 2)
+    assert [layer.activation for layer in found.layers] == ["tanh", "relu", None]
+    assert [layer.norm for layer in found.layers] == [None, "layer", None]
+    assert found.layers[0].weight_variance == pytest.approx(3 * model.w1.square().mean().item())
+    assert found.layers[0].bias_variance == pytest.approx(model.b1.square().mean().item())
+    assert found.layers[0].notes == ()
+    assert [note for note in found.layers[1].notes if "dropout" in note] == [
+        "dropout is left out: the theory has no dropout",
+        "drop is left out: the theory has no dropout",
+    ]
+    assert found.coverage == 1.0
+
+
+class Pooled(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.fc = nn.Conv2d(3, 4, 3, padding="same"), nn.Linear(4, 2)
+
+    def forward(self, x):
+        return self.fc(functional.gelu(self.conv(x), approximate="none").mean((-1, -2)))
+
+
+def test_pooling_as_a_mean_and_other_precisions():
+    found = describe(Pooled().float(), torch.zeros(1, 3, 6, 6, dtype=torch.float64))
+    assert found.spec.head == "pool"
+    assert found.spec.layers[0].padding == 1
+    assert found.spec.layers[0].activation == "gelu"
+
+
+def test_several_inputs_are_one_too_many():
+    class Two(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(3, 2)
+
+        def forward(self, x, y):
+            return self.layer(x + y)
+
+    found = describe(Two(), (torch.zeros(2, 3), torch.zeros(2, 3)))
+    assert "takes 2 inputs" in found.reason
+    assert [row.name for row in found.layers] == ["layer"]
+
+
+REFUSED = [
+    (lambda: torch.jit.trace(nn.Linear(3, 2), torch.zeros(1, 3)), "before it was scripted"),
+    (lambda: nn.Sequential(nn.LazyLinear(2)), "Run the model once"),
+    (lambda: nn.Linear(3, 2, device="meta"), "to_empty"),
+]
+
+
+@pytest.mark.parametrize(("make", "reason"), REFUSED)
+@pytest.mark.filterwarnings("ignore")
+def test_models_that_cannot_be_run_as_they_are(make, reason):
+    assert reason in describe(make(), torch.zeros(2, 3)).reason

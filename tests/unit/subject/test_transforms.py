@@ -336,9 +336,18 @@ class Uncopyable(nn.Module):
         return self.layer(x)
 
 
-class Untraceable(UserNet):
+class Branching(UserNet):
+    """Its forward pass depends on values."""
+
     def forward(self, x):
         return super().forward(x) if x.sum() > 0 else super().forward(-x)
+
+
+class TwoInputs(UserNet):
+    """No single tensor can be tried."""
+
+    def forward(self, x, shift):
+        return super().forward(x + shift)
 
 
 class TwiceUsed(nn.Module):
@@ -349,6 +358,35 @@ class TwiceUsed(nn.Module):
     def forward(self, x):
         h = self.layer(x)
         return h + self.norm(h)
+
+
+class TwoHeads(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.a, self.b = nn.Linear(3, 3), nn.Linear(3, 2), nn.Linear(3, 2)
+
+    def forward(self, x):
+        h = torch.relu(self.body(x))
+        return self.a(h), self.b(h)
+
+
+class ByHand(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer, self.weight = nn.Linear(3, 3), nn.Parameter(torch.randn(2, 3))
+
+    def forward(self, x):
+        return functional.linear(torch.relu(self.layer(x)), self.weight)
+
+
+class FlatLinear(nn.Linear):
+    """Flattens what it takes, so that a norm before it would see another axis."""
+
+    def __init__(self):
+        super().__init__(8, 2)
+
+    def forward(self, x):
+        return super().forward(x.view(-1, 8))
 
 
 class FunctionalPool(UserNet):
@@ -376,8 +414,15 @@ REFUSED = [
     (lambda: nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2, affine=False)), "gamma=1", "scale"),
     (TwiceUsed, "fold", "also used elsewhere"),
     (cifar_pre, "fold", "glob"),
-    (Untraceable, "norm-on-top", "cannot be traced"),
-    (Untraceable, "fold", "not neighbours"),
+    (TwoInputs, "norm-on-top", "example="),
+    (TwoInputs, "norm-before-last", "example="),
+    (TwoInputs, "norm-output", "example="),
+    (TwoInputs, "fold", "not neighbours.*example="),
+    (TwoHeads, "norm-before-last", "2 last layers \\(a, b\\)"),
+    (ByHand, "norm-before-last", "no module of its own"),
+    (lambda: nn.Sequential(nn.Linear(3, 4), FlatLinear()), "norm-before-last", "of its own"),
+    (lambda: nn.LSTM(3, 4), "norm-before-last", "no linear layer"),
+    (lambda: torch.export.export(PLAIN(), (torch.zeros(2, 3),)), "gamma=1", "was exported"),
     (FunctionalPool, "norm-on-top", "is a function"),
     (UserNet, "replace:layer->batch", "no 'layer' norm"),
     (UserNet, "replace:batch", "two norms"),
@@ -397,7 +442,7 @@ REFUSED = [
     (UserNet, "gamma=", "Nothing stands behind"),
     (UserNet, "?", "A transform is written"),
     (UserNet, [], "at least one"),
-    (lambda: "resnet20", "gamma=1", "torch module"),
+    (lambda: "resnet20", "gamma=1", "nn.Module. Got str"),
     (Uncopyable, "scale-weights=2", "cannot be copied"),
 ]  # fmt: skip
 
@@ -413,20 +458,98 @@ def test_refused_with_a_reason_and_nothing_changed(make, text, message):
         assert equal_states(before, state(model))
 
 
-def test_untraceable_models_fold_where_layers_are_neighbours():
-    class Branching(nn.Module):
+STRUCTURE = ["fold", "replace:batch->weight", "norm-on-top", "norm-before-last", "norm-output"]
+
+
+@pytest.mark.parametrize("text", STRUCTURE)
+def test_passes_that_depend_on_values_are_read(text):
+    model, plain = trained(Branching()), UserNet()
+    plain.load_state_dict(model.state_dict())
+    for example in (None, images()):
+        changed = apply_transform(model, text, example=example)
+        expected = apply_transform(plain, text)
+        torch.testing.assert_close(changed(images()), expected(images()))
+
+
+@pytest.mark.parametrize("text", STRUCTURE)
+def test_an_example_says_what_a_model_takes(text):
+    model, plain = trained(), TwoInputs()
+    plain.load_state_dict(model.state_dict())
+    zero = torch.zeros(())
+    expected = apply_transform(model, text)(images())
+    for example in ((images(), zero), {"shift": zero, "x": images()}):
+        changed = apply_transform(plain, text, example=example)
+        torch.testing.assert_close(changed(images(), zero), expected)
+    with pytest.raises(InputError, match=r"cannot be run on the example.*Pass a batch"):
+        apply_transform(plain, "norm-before-last", example=images())
+
+
+def test_models_that_cannot_be_run_fold_where_layers_are_neighbours():
+    class Two(nn.Module):
         def __init__(self):
             super().__init__()
             self.body = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.ReLU())
 
-        def forward(self, x):
-            return self.body(x) if x.sum() > 0 else self.body(-x)
+        def forward(self, x, y):
+            return self.body(x + y)
 
-    model = Branching()
-    model(torch.randn(8, 3))
+    model = Two()
+    model(torch.randn(8, 3), 1)
     x = torch.randn(5, 3)
     folded = apply_transform(model, "fold")
-    torch.testing.assert_close(folded(x), model.eval()(x))
+    torch.testing.assert_close(folded(x, 1), model.eval()(x, 1))
+
+
+class Tied(nn.Module):
+    """A language model whose head is its embedding; the layer before it is written by hand."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding, self.head = nn.Embedding(7, 4), nn.Linear(4, 7, bias=False)
+        self.body = Transposed(4, 4)
+        self.head.weight = self.embedding.weight
+
+    def forward(self, tokens):
+        return {"logits": self.head(torch.tanh(self.body(self.embedding(tokens))))}
+
+
+class Transposed(nn.Module):
+    """Like transformers' Conv1D."""
+
+    def __init__(self, inputs, outputs):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(inputs, outputs))
+        self.bias = nn.Parameter(torch.randn(outputs))
+
+    def forward(self, x):
+        flat = torch.addmm(self.bias, x.view(-1, x.shape[-1]), self.weight)
+        return flat.view(*x.shape[:-1], -1)
+
+
+def test_the_last_layer_is_that_of_the_graph():
+    model, tokens = Tied(), torch.tensor([[1, 2, 3], [4, 5, 6]])
+    changed = apply_transform(model, "norm-before-last=layer")
+    assert list(changed.head._modules) == ["norm", "layer"]
+    assert changed.head.layer.weight is changed.embedding.weight
+    h = functional.layer_norm(torch.tanh(model.body(model.embedding(tokens))), (4,))
+    torch.testing.assert_close(changed(tokens)["logits"], model.head(h))
+    out = apply_transform(model, "norm-output=layer")(tokens)["logits"]
+    torch.testing.assert_close(out.mean(-1), torch.zeros(2, 3), rtol=0, atol=1e-12)
+    ends = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), Transposed(4, 2))
+    changed = apply_transform(ends, "norm-before-last=rms")
+    assert list(changed[2]._modules) == ["norm", "layer"]
+    assert changed(torch.randn(5, 3)).shape == (5, 2)
+
+
+def test_pooling_of_the_users_own():
+    class Mean(nn.Module):
+        def forward(self, x):
+            return x.mean((2, 3))
+
+    model = nn.Sequential(nn.Conv2d(3, 4, 1), Mean(), nn.Linear(4, 2))
+    changed = apply_transform(model, "norm-on-top")
+    assert changed[1].norm.num_features == 4
+    assert changed(images()).shape == (6, 2)
 
 
 def test_deep_copies_have_no_history():
@@ -434,3 +557,9 @@ def test_deep_copies_have_no_history():
     apply_transform(model, "gamma=0.5", inplace=True)
     with pytest.raises(InputError, match="no transform"):
         undo_transform(copy.deepcopy(model))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_scripted_models_are_refused():
+    with pytest.raises(InputError, match="before it was scripted"):
+        apply_transform(torch.jit.script(PLAIN()), "norm-before-last")

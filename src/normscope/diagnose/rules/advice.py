@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 
 from normscope.diagnose._race import RISES, WIDE
-from normscope.diagnose.rules.base import Case, evidence, rule
+from normscope.diagnose.rules.base import Case, note, ok, rule, warning
 from normscope.refs import BJORCK2018, HUANG2020
 from normscope.results import Evidence, Finding, LRAdvice, Variant, WhatIf
 from normscope.train.stability.judge import late
@@ -17,25 +16,22 @@ APART = 3.0  # factor by which curvature and measured limits differ that is spok
 
 
 @rule("recommended-lr", "advice", source=BJORCK2018, where="Sec. 3, learning rates")
-def recommended(case: Case) -> Iterator[Finding]:
+def recommended(case: Case) -> Finding | None:
     """The rate at which copies trained best, beside the one asked about."""
     advice = case["advice"]
     if not advice.settled:
-        return
-    name = "recommended learning rate"
-    shown = evidence(name, advice.lr, low=advice.low, high=advice.high, source="advice")
+        return None
+    shown = Evidence("recommended learning rate", advice.lr, None, advice.low, advice.high)
     if case.trained and advice.race and (calm := _calm_rate(advice)) < advice.lr:
-        yield _to_train_on(case, calm, shown)
-        return
+        return _to_train_on(case, calm, shown)
     if case.lr is not None and _near(case.lr, advice):
         title = f"The learning rate is near the best one, {advice.lr:.2g}"
-        yield Finding("", "ok", title, (shown,), advice.reason)
-        return
+        return ok(title, (shown,), advice.reason)
     wide = advice.high > WIDE * advice.low
     asked = "" if case.lr is None else f" instead of {case.lr:.2g}"
     title = f"Train with a learning rate of about {advice.lr:.2g}{asked}"
     around = f"; from {advice.low:.2g} to {advice.high:.2g} is almost as good" if wide else ""
-    yield Finding("", "note", title, (shown,), advice.reason, f"Set lr={advice.lr:.2g}{around}.")
+    return note(title, (shown,), advice.reason, f"Set lr={advice.lr:.2g}{around}.")
 
 
 def _to_train_on(case: Case, calm: float, shown: Evidence) -> Finding:
@@ -43,61 +39,51 @@ def _to_train_on(case: Case, calm: float, shown: Evidence) -> Finding:
     if case.lr is not None and case.lr <= calm:
         title = f"The learning rate is one to train on with, below {calm:.2g}"
         meaning = "At larger rates the loss of this trained network rises first."
-        return Finding("", "ok", title, (shown,), meaning)
+        return ok(title, (shown,), meaning)
     title = f"To train on, keep the learning rate below {calm:.2g}"
     meaning = "The network is trained already; at larger rates its loss rises first, and it is "
     meaning += "trained anew."
-    return Finding("", "note", title, (shown,), meaning, f"Set lr={calm:.2g} or lower.")
+    return note(title, (shown,), meaning, f"Set lr={calm:.2g} or lower.")
 
 
 @rule("promising-change", "what_if", source=HUANG2020, where="Sec. on the last layer; Tables A, B")
-def promising(case: Case) -> Iterator[Finding]:
+def promising(case: Case) -> Finding | None:
     """The change with which copies of the network learned better, if there is one."""
     found = _with_race(case)
     best = found.best
     trained = [v for v in found.after if v.diverges is not None]
     if not trained:
-        return
+        return None
     if (only := _first_to_learn(case)) is not None:
         reached = {", as it is": found.before, f" with {only.change!r}": only}
-        yield Finding(
-            "",
-            "warning",
+        return warning(
             f"It learns at no rate that was tried, and with {only.change!r} it does",
-            tuple(_seen(f"lowest loss reached{how}", v.reached) for how, v in reached.items()),
+            tuple(Evidence(f"lowest loss reached{how}", v.reached) for how, v in reached.items()),
             "Copies were trained at many learning rates; as it is, none came below chance.",
             f"Try ns.apply_transform(model, {only.change!r}).",
         )
-        return
     if best is None:
-        title = "None of the changes tried lets it learn better"
+        shown = (Evidence("changes tried", len(trained)),)
         meaning = f"Copies were changed and trained: {', '.join(v.change for v in trained)}."
-        yield Finding("", "ok", title, (_seen("changes tried", len(trained)),), meaning)
-        return
+        return ok("None of the changes tried lets it learn better", shown, meaning)
     before, (gain, low, high) = found.before.reached, found.limit_ratio(best)
     steps = found.convention.get("steps")
     within = f" in {steps} updates" if steps else ""
-    shown = [
-        _seen("lowest loss reached, after / before", best.reached / before, 1.0),
-        _seen("largest bearable learning rate, after / before", gain, 1.0, low=low, high=high),
-        _seen("lambda_max before / after", found.curvature_ratio(best)),
+    known = [
+        Evidence("lowest loss reached, after / before", best.reached / before, 1.0),
+        Evidence("largest bearable learning rate, after / before", gain, 1.0, low, high),
+        Evidence("lambda_max before / after", found.curvature_ratio(best)),
     ]
     rate = f" at up to {gain:.3g} times the learning rate" if low > 1 else ""
-    yield Finding(
-        "",
-        "note",
+    return note(
         f"With {best.change!r} copies come to a loss of {best.reached:.3g} instead of "
         f"{before:.3g}{within}{rate}",
-        tuple(item for item in shown if math.isfinite(item.value)),
+        tuple(item for item in known if math.isfinite(item.value)),
         "A copy with this change was trained beside the network as it is, at many rates."
         + _longer(case)
         + _other_story(found, best),
         f"Try ns.apply_transform(model, {best.change!r}), then suggest_lr again.",
     )
-
-
-def _seen(quantity: str, value: float, *line: float, **ends: float) -> Evidence:
-    return evidence(quantity, value, *line, source="what_if", **ends)
 
 
 def _longer(case: Case) -> str:

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Protocol, TypeVar
 
 from normscope.diagnose._race import TRAINED
 from normscope.refs import Reference
 from normscope.registry import Registry
-from normscope.results import Evidence, Finding, Layout, Spectrum
+from normscope.results import SEVERITIES, Finding, Layout, Spectrum
 
 STARTED = 0.5  # of chance: from a loss below on a network has learned something
+
+
+class Named(Protocol):
+    """A layer or a signal of a result."""
+
+    name: str
+
+
+Of = TypeVar("Of", bound=Named)
 
 
 @dataclass(frozen=True)
@@ -67,9 +77,21 @@ class Case:
 
     @property
     def normalized(self) -> bool:
-        """Whether every hidden layer has a norm behind it."""
+        """Whether no hidden layer is far from a norm."""
+        return "layout" in self and bool(self["layout"].everywhere)
+
+    def on_path(self, layers: Sequence[Of]) -> list[Of]:
+        """Those of ``layers`` that make up the depth: without gates, and of heads only the last."""
         layout: Layout | None = self.results.get("layout")
-        return layout is not None and 0 < layout.hidden_layers <= layout.normalized
+        if layout is None:
+            return list(layers)
+        heads = {x.name for x in layout.layers if x.head and x.name != layout.last}
+        return [x for x in layers if x.name not in layout.side and _plain(x.name) not in heads]
+
+    def hidden(self, layers: Sequence[Of]) -> list[Of]:
+        """Those on the path before the last layer."""
+        last = self["layout"].last if "layout" in self else "".join(x.name for x in layers[-1:])
+        return [x for x in self.on_path(layers) if _plain(x.name) != last]
 
     def what_if(self, *changes: str) -> str:
         """The call that would measure ``changes`` on this network."""
@@ -82,7 +104,12 @@ class Case:
         return int(self.convention.get("batch") or 0)
 
 
-Judge = Callable[[Case], Iterable[Finding]]
+def _plain(name: str) -> str:
+    """Without the number of the use."""
+    return name.partition("#")[0]
+
+
+Judge = Callable[[Case], Finding | None]
 
 
 @dataclass(frozen=True)
@@ -92,7 +119,7 @@ class Rule:
     Attributes:
         name: as findings carry it.
         needs: results without which it cannot judge.
-        judge: gives findings; severity ``"ok"`` where nothing is wrong.
+        judge: gives a finding, ``"ok"`` where nothing is wrong, or None if it cannot judge.
         reference: paper and equation.
     """
 
@@ -100,6 +127,14 @@ class Rule:
     needs: tuple[str, ...]
     judge: Judge
     reference: str
+
+    def found(self, case: Case) -> Finding | None:
+        """What it finds, with the names of rule, reference and results."""
+        finding = self.judge(case) if all(need in case for need in self.needs) else None
+        if finding is None:
+            return None
+        shown = [replace(e, source=e.source or self.needs[-1]) for e in finding.evidence]
+        return replace(finding, rule=self.name, evidence=tuple(shown), reference=self.reference)
 
 
 RULES: Registry[Rule] = Registry("rule")
@@ -122,14 +157,5 @@ def rule(name: str, *needs: str, source: Reference, where: str) -> Callable[[Jud
     return add
 
 
-def evidence(
-    quantity: str,
-    value: float,
-    threshold: float | None = None,
-    *,
-    source: str,
-    low: float = float("nan"),
-    high: float = float("nan"),
-) -> Evidence:
-    """Evidence as rules write it."""
-    return Evidence(quantity, float(value), threshold, float(low), float(high), source)
+# Each takes title, evidence, meaning, advice and layer.
+ok, note, warning, problem = (partial(Finding, "", severity) for severity in SEVERITIES)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 import numpy as np
 
-from normscope.diagnose.rules.base import Case, evidence, rule
+from normscope.diagnose.rules.base import Case, note, ok, rule, warning
 from normscope.refs import HUANG2020, WEI2019
-from normscope.results import Finding, LayerConditioning
+from normscope.results import Evidence, Finding, LayerConditioning
 
 P = 0.5
 ENOUGH = 2  # rows per direction of a layer, for which sampling moves kappa_50 by less than half
@@ -22,33 +21,28 @@ EXPLODES = 3.0  # decades of squared gradient over the depth
 
 
 @rule("ill-conditioned-layer", "conditioning", source=HUANG2020, where="Figs. I-VII")
-def ill_conditioned(case: Case) -> Iterator[Finding]:
+def ill_conditioned(case: Case) -> Finding | None:
     """kappa_50 of the layers' factored Fisher matrices."""
     found = case["conditioning"]
     # The inputs of the first layer are the data's own, the last layer is singular under softmax.
-    inner = found.layers[1:-1]
+    inner = [x for x in case.hidden(found.layers) if x.number > 1]
     # Few rows spread the eigenvalues, or leave zeros, which says nothing about the layer.
     layers = [x for x in inner if x.rows >= ENOUGH * _directions(x)]
-    if not layers or case.convention.get("attention"):  # whose streams have few directions anyway
-        return
+    if not layers or ("layout" in case and case["layout"].attention):
+        return None  # streams with attention have few directions anyway
     shares = np.array([layer.fisher.kappa(P) / _size(layer) for layer in layers])
     worst = int(np.argmax(shares))
     value = float(shares[worst])
     shown = (
-        evidence("largest kappa_50% / (inputs x outputs) of a hidden layer", value, ILL,
-                 source="conditioning"),
-        evidence("kappa_50% there", layers[worst].fisher.kappa(P), source="conditioning"),
-    )  # fmt: skip
+        Evidence("largest kappa_50% / (inputs x outputs) of a hidden layer", value, ILL),
+        Evidence("kappa_50% there", layers[worst].fisher.kappa(P)),
+    )
     if value < ILL:
-        yield Finding(
-            "", "ok", "Hidden layers are well conditioned", shown,
-            "The weights of a layer learn at comparable speeds.",
-        )  # fmt: skip
-        return
+        meaning = "The weights of a layer learn at comparable speeds."
+        return ok("Hidden layers are well conditioned", shown, meaning)
     count = int((shares >= ILL).sum())
-    yield Finding(
-        "",
-        "note" if case.trained else "warning",  # the line is that of networks at their start
+    grave = note if case.trained else warning  # the line is that of networks at their start
+    return grave(
         f"{count} of {len(layers)} hidden layers are ill-conditioned",
         shown,
         "Half of the directions of a layer differ that much in curvature: what suits the "
@@ -71,25 +65,23 @@ def _size(layer: LayerConditioning) -> int:
 
 
 @rule("last-layer-input", "conditioning", source=HUANG2020, where="Sec. on the last layer, Fig. XV")
-def last_input(case: Case) -> Iterator[Finding]:
+def last_input(case: Case) -> Finding | None:
     """The input of the last layer: how much of its power lies in one direction."""
-    last = case["conditioning"].layers[-1]
+    layers = case["conditioning"].layers
+    name = case["layout"].last if "layout" in case else layers[-1].name
+    last = next((x for x in layers if x.name == name), None)
+    if last is None:
+        return None
     size = len(last.inputs.values)
     value = last.inputs.largest / size
     shown = (
-        evidence("lambda_max of the last layer's input moments, per feature", value, LARGE,
-                 source="conditioning"),
-        evidence("their mean eigenvalue", last.inputs.trace / size, source="conditioning"),
-    )  # fmt: skip
+        Evidence("lambda_max of the last layer's input moments, per feature", value, LARGE),
+        Evidence("their mean eigenvalue", last.inputs.trace / size),
+    )
     if value < LARGE:
-        yield Finding(
-            "", "ok", "The input of the last layer is moderate", shown,
-            "Its curvature does not come from large inputs.",
-        )  # fmt: skip
-        return
-    yield Finding(
-        "",
-        "warning",
+        meaning = "Its curvature does not come from large inputs."
+        return ok("The input of the last layer is moderate", shown, meaning)
+    return warning(
         "The input of the last layer is large",
         shown,
         "The curvature of the last layer is proportional to it, so that it bounds the learning "
@@ -103,39 +95,39 @@ def last_input(case: Case) -> Iterator[Finding]:
 @rule(
     "bn-gradient-explosion", "layout", "gradients", source=WEI2019, where="Sec. 3; Huang, Fig. XI"
 )
-def explosion(case: Case) -> Iterator[Finding]:
+def explosion(case: Case) -> Finding | None:
     """Gradients that grow towards the input of a batch-normalized network."""
-    batch = [n for n in case["layout"].norms if n.over_batch]
-    layers = [x for x in case["gradients"].layers[:-1] if x.mean_abs > 0]
-    if not batch or len(layers) < 3:
-        return
-    depth = np.array([x.number for x in layers], dtype=float)
-    size = np.log10([x.mean_abs**2 for x in layers])
+    layout, sizes = case["layout"], dict[int, list[float]]()
+    for x in case.hidden(case["gradients"].layers):
+        if x.mean_abs > 0:
+            sizes.setdefault(x.number, []).append(2 * math.log10(x.mean_abs))
+    if len(sizes) < 3 or not any(n.over_batch for n in layout.norms):
+        return None
+    depth = np.array(sorted(sizes), dtype=float)
+    size = np.array([np.mean(sizes[number]) for number in sorted(sizes)])
     slope, start = np.polyfit(depth, size, 1)
     residual = size - (slope * depth + start)
     spread = depth - depth.mean()
     error = math.sqrt(residual.var(ddof=2) / (spread**2).sum())
     steps = depth[-1] - depth[0]
-    decades = -slope * steps
+    decades, wide = -slope * steps, 2 * error * steps
+    name = "decades of squared gradient gained towards the input"
     shown = (
-        evidence("decades of squared gradient gained towards the input", decades, EXPLODES,
-                 low=decades - 2 * error * steps, high=decades + 2 * error * steps,
-                 source="gradients"),
-        evidence("factor per layer (mean field, ReLU: 1.467)", 10.0**-slope, source="gradients"),
-    )  # fmt: skip
+        Evidence(name, decades, EXPLODES, decades - wide, decades + wide),
+        Evidence("factor per layer (mean field, ReLU: 1.467)", 10.0**-slope),
+    )
     if decades < EXPLODES or -slope < 2 * error:
-        yield Finding(
-            "", "ok", "Gradients do not explode through the batch norms", shown,
+        return ok(
+            "Gradients do not explode through the batch norms",
+            shown,
             "Each batch norm without a skip connection enlarges gradients a little; here that does "
             "not add up.",
-        )  # fmt: skip
-        return
-    yield Finding(
-        "",
-        "warning",
+        )
+    return warning(
         "Gradients explode towards the input, layer by layer of batch norm",
         shown,
         f"The first layers get gradients 10^{decades / 2:.1f} times those of the last: they move "
         "most, and they bound the learning rate.",
-        "Add skip connections, use fewer batch norms, or layer norm in their place.",
+        ("Use" if layout.residuals else "Add skip connections, use")
+        + " fewer batch norms, or layer norm in their place.",
     )

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 import numpy as np
 
-from normscope.diagnose.rules.base import STARTED, Case, evidence, rule
+from normscope.diagnose.rules.base import STARTED, Case, note, ok, rule, warning
 from normscope.refs import BJORCK2018, KARAKIDA2019, LUO2019
 from normscope.results import Evidence, Finding
-from normscope.results.layout import NormUse
+from normscope.results.layout import Layout, NormUse
 
-MANY = 0.5  # share of hidden layers with a norm
+MANY = 1 / 3  # share of hidden layers with a normalized input; in a transformer it is one half
 GAP, RATIO = 0.5, 2.0  # of running against batch statistics
 POWER = 10.0  # mean square of the last layer's inputs that is called large
 LEAST = 0.1  # of chance: a loss below is taken for that
@@ -22,76 +21,68 @@ STRONG, WEAK = 0.1, 1e-3  # gap and penalty by batch statistics, as shares of th
 
 
 @rule("last-layer-unnormalized", "layout", source=KARAKIDA2019, where="Theorems 3.3 and 3.4")
-def last_layer(case: Case) -> Iterator[Finding]:
-    """Hidden layers normalized, the last one not."""
-    layout = case["layout"]
+def last_layer(case: Case) -> Finding | None:
+    """Hidden layers normalized, the last one not; of several heads each is looked at."""
+    layout: Layout = case["layout"]
     share = layout.normalized / layout.hidden_layers if layout.hidden_layers else 0.0
     if share < MANY:
-        return
+        return None
+    heads = [(x.power, x.norm, x.name) for x in layout.layers if x.head and x.name != layout.last]
+    heads.insert(0, (layout.last_input_power, layout.last_input_norm, layout.last))
+    near, ends = layout.within_reach, {name for *_, name in heads}
+    # where other layers stand one behind a norm, so may a head
+    fine = near & ends if near - ends else frozenset()
+    bare = [x for x in heads if x[0] > POWER or (x[1] is None and x[2] not in fine)]
+    power, _, name = (bare or heads)[0]
     shown = (
-        evidence("share of hidden layers with a norm", share, MANY, source="layout"),
-        evidence("mean square of the last layer's inputs", layout.last_input_power, POWER,
-                 source="layout"),
-    )  # fmt: skip
+        Evidence("share of hidden layers with a normalized input", share, MANY),
+        Evidence("mean square of the last layer's inputs", power, POWER),
+    )
     if layout.output_norm is not None:
-        gone = any(n.name == layout.output_norm and n.over_batch for n in layout.norms)
-        yield Finding(
-            "", "ok", "The outputs are normalized like the hidden layers", shown,
-            "Their mean over the samples, which would be the sharpest direction, is gone."
-            if gone else "Their mean over the samples is not: only batch norm takes it away.",
-        )  # fmt: skip
-        return
-    if layout.last_input_norm is not None and layout.last_input_power <= POWER:
-        yield Finding(
-            "", "ok", "What goes into the last layer is normalized, what comes out is not", shown,
+        meaning = "Their mean over the samples is not: only batch norm takes it away."
+        if any(n.name == layout.output_norm and n.over_batch for n in layout.norms):
+            meaning = "Their mean over the samples, which would be the sharpest direction, is gone."
+        return ok("The outputs are normalized like the hidden layers", shown, meaning)
+    if not bare:
+        title = "What goes into the last layer is normalized, what comes out is not"
+        return ok(
+            "The last layer is as close to a norm as the others" if name in fine else title,
+            shown,
             "So it is in most networks. Behind a rectifier the inputs have a mean, which leaves a "
             "few directions sharp: see the finding about the mean of the outputs.",
-        )  # fmt: skip
-        return
-    yield Finding(
-        "",
-        "warning",
+        )
+    return warning(
         "The hidden layers are normalized, but what goes into the last layer is not",
         shown,
         "The largest curvature then sits in the last layer, where no norm tames it.",
         f"{case.what_if('norm-before-last')} shows what a norm there gains.",
-        layer=layout.last,
+        layer=name,
     )
 
 
 @rule("running-statistics", "layout", source=BJORCK2018, where="Sec. 1, batch normalization")
-def running_statistics(case: Case) -> Iterator[Finding]:
+def running_statistics(case: Case) -> Finding | None:
     """Stored statistics that are not those of the batches."""
     norms = [n for n in case["layout"].norms if n.used and not n.frozen]
-    kept = [n for n in norms if math.isfinite(n.mean_gap)]
+    kept = [n for n in norms if not math.isnan(n.mean_gap)]
     if not kept:
-        return
-    if all(n.updates == 0 for n in kept):
-        yield Finding(
-            "",
-            "ok",
+        return None
+    if all(n.updates == 0 and math.isfinite(n.mean_gap) for n in kept):
+        return ok(
             "Running statistics were never updated",
-            (evidence("batches behind them", 0, source="layout"),),
+            (Evidence("batches behind them", 0),),
             "The network has not been trained yet. In evaluation mode it would use mean 0 and "
             "variance 1.",
         )
-        return
     worst = max(kept, key=_disagreement)
     shown = (
-        evidence("largest gap of means, in running deviations", worst.mean_gap, GAP,
-                 source="layout"),
-        evidence("factor between batch and running variances there", worst.variance_gap, RATIO,
-                 source="layout"),
-    )  # fmt: skip
+        Evidence("largest gap of means, in running deviations", worst.mean_gap, GAP),
+        Evidence("factor between batch and running variances there", worst.variance_gap, RATIO),
+    )
     if _disagreement(worst) <= 1:
-        yield Finding(
-            "", "ok", "Running statistics agree with those of the batch", shown,
-            "Training and evaluation see the same network.",
-        )  # fmt: skip
-        return
-    yield Finding(
-        "",
-        "warning",
+        meaning = "Training and evaluation see the same network."
+        return ok("Running statistics agree with those of the batch", shown, meaning)
+    return warning(
         "Running statistics disagree with those of the batch",
         shown,
         "In evaluation mode this is another network than in training.",
@@ -107,36 +98,29 @@ def _disagreement(norm: NormUse) -> float:
 
 
 @rule("unused-norm", "layout", source=BJORCK2018, where="Sec. 1, batch normalization")
-def unused_norm(case: Case) -> Iterator[Finding]:
+def unused_norm(case: Case) -> Finding | None:
     """A norm layer that the forward pass never reaches."""
     norms = case["layout"].norms
     if not norms:
-        return
+        return None
     unused = case["layout"].unused
-    shown = (
-        evidence("norms that are never used", len(unused), 0.0, source="layout"),
-        evidence("norms in all", len(norms), source="layout"),
-    )
+    never = Evidence("norms that are never used", len(unused), 0.0)
+    shown = (never, Evidence("norms in all", len(norms)))
     if not unused:
-        yield Finding(
-            "", "ok", "Every norm is used in the forward pass", shown, "None is forgotten."
-        )
-        return
-    yield Finding(
-        "",
-        "warning",
+        return ok("Every norm is used in the forward pass", shown, "None is forgotten.")
+    names = ", ".join(repr(n.name) for n in unused[:5])
+    return warning(
         f"{len(unused)} norm layer{'s are' if len(unused) > 1 else ' is'} never used",
         shown,
-        "The layer is part of the module, but the forward pass does not call it.",
-        "If you do not use its parameters in some other way, call in forward, or delete: "
-        + ", ".join(repr(n.name) for n in unused[:5])
-        + ".",
+        "In the batches that were looked at, the forward pass does not call it, in train mode or "
+        "in evaluation mode, or nothing uses its result.",
+        f"Use in forward, or delete (unless its parameters are used elsewhere): {names}.",
         layer=unused[0].name,
     )
 
 
 @rule("batch-size", "layout", "regularization", source=LUO2019, where="Eq. (3) and App. C.4")
-def batch_size(case: Case) -> Iterator[Finding]:
+def batch_size(case: Case) -> Finding | None:
     """What the noise of batch statistics adds to the loss, all batch norms together."""
     found = case["regularization"]
     size, loss = int(found.batch_sizes[-1]), found.population_loss
@@ -145,45 +129,34 @@ def batch_size(case: Case) -> Iterator[Finding]:
     floor = 0.0 if math.isnan(case.chance) else LEAST * case.chance
     scale = size / here / max(loss, floor, 1e-300)  # all fall like 1 / batch size
     gap, wide = scale * float(found.everywhere[-1]), scale * 2 * float(found.everywhere_error[-1])
-    shown = evidence(
-        f"gap of the loss at batch size {here}, as a share of the loss (or a tenth of chance)",
-        gap, STRONG, low=gap - wide, high=gap + wide, source="regularization",
-    )  # fmt: skip
+    name = f"gap of the loss at batch size {here}, as a share of the loss (or a tenth of chance)"
+    shown = Evidence(name, gap, STRONG, gap - wide, gap + wide)
     if gap - wide <= STRONG and loss > STARTED * case.chance:
-        yield from _at_the_start(case, math.sqrt(size / here))
-    elif gap - wide > STRONG:
-        yield Finding(
-            "",
-            "warning",
+        return _at_the_start(case, math.sqrt(size / here))
+    if gap - wide > STRONG:
+        return warning(
             f"The batch of {here} is small for batch norm",
             (shown,),
             "The noise of its statistics makes up a good part of the loss.",
             "Use larger batches, group norm, or layer norm.",
         )
-    elif gap + wide > STRONG:
-        yield Finding(
-            "",
-            "note",
+    if gap + wide > STRONG:
+        return note(
             f"The batch of {here} may be small for batch norm",
             (shown,),
             "The noise of its statistics is not known well enough to tell.",
             f"ns.bn_regularization(model, data, loss, batch_size={here}) measures it on more data.",
         )
-    elif (weak := _penalty(case, size / here)).value < WEAK:
-        yield Finding(
-            "",
-            "note",
+    if (weak := _penalty(case, size / here)).value < WEAK:
+        return note(
             f"At a batch of {here} batch norm hardly regularizes",
             (weak, shown),
             "Its statistics are nearly those of the population.",
             "If you came from smaller batches and miss it, gamma decay gives it back: "
             "ns.bn_regularization(...).restoring_decay(small, large).",
         )
-    else:
-        yield Finding(
-            "", "ok", f"The batch of {here} is neither too small nor too large for batch norm",
-            (shown,), "The noise of its statistics is a moderate regularizer.",
-        )  # fmt: skip
+    title = f"The batch of {here} is neither too small nor too large for batch norm"
+    return ok(title, (shown,), "The noise of its statistics is a moderate regularizer.")
 
 
 def _penalty(case: Case, shrinking: float) -> Evidence:
@@ -193,30 +166,20 @@ def _penalty(case: Case, shrinking: float) -> Evidence:
     norms = [n for n in case["layout"].norms if n.over_batch]
     others = max(len(norms) / len(found.layers), 1.0)
     penalty = others * float(sum(layer.paper[-1] for layer in found.layers))
-    return evidence(
-        "penalty zeta gamma^2 of all batch norms, or the gap, as a share of the loss",
-        shrinking * max(penalty, float(found.everywhere[-1])) / loss, WEAK,
-        source="regularization",
-    )  # fmt: skip
+    name = "penalty zeta gamma^2 of all batch norms, or the gap, as a share of the loss"
+    return Evidence(name, shrinking * max(penalty, float(found.everywhere[-1])) / loss, WEAK)
 
 
-def _at_the_start(case: Case, shrinking: float) -> Iterator[Finding]:
+def _at_the_start(case: Case, shrinking: float) -> Finding:
     """A network that has not learned: its loss does not show the noise of batch statistics."""
     found, here = case["regularization"], case.samples
     noise = shrinking * float(np.sqrt(found.layers[0].deviation_variance[-1].mean()))
-    shown = (
-        evidence(f"scatter of the deviations of batches of {here}, relative", noise, NOISY,
-                 source="regularization"),
-    )  # fmt: skip
+    name = f"scatter of the deviations of batches of {here}, relative"
+    shown = (Evidence(name, noise, NOISY),)
     if noise <= NOISY and here >= FEW:
-        yield Finding(
-            "", "ok", f"The statistics of batches of {here} scatter little", shown,
-            "What they do to the loss shows after some training.",
-        )  # fmt: skip
-        return
-    yield Finding(
-        "",
-        "note",
+        meaning = "What they do to the loss shows after some training."
+        return ok(f"The statistics of batches of {here} scatter little", shown, meaning)
+    return note(
         f"The statistics of batches of {here} scatter by {noise:.0%}",
         shown,
         "At its start the loss does not show it; after some training it is likely to.",

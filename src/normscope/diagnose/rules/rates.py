@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from functools import partial
 
-from normscope.diagnose.rules.base import STARTED, Case, evidence, rule
+from normscope.diagnose.rules.base import STARTED, Case, note, ok, problem, rule, warning
 from normscope.refs import BJORCK2018, WEI2019
 from normscope.results import Evidence, Finding
 from normscope.results.stability import StabilityBound, StabilityLimit
@@ -14,24 +14,22 @@ FAR = 100.0  # times the threshold; of the networks in docs/results/advice.md no
 
 
 @rule("lr-above-threshold", "sharpness", source=WEI2019, where="Eq. (5), critical learning rate")
-def above_threshold(case: Case) -> Iterator[Finding]:
+def above_threshold(case: Case) -> Finding | None:
     """Learning rate against 2 (1 + momentum) / lambda_max."""
     limit, low, high = case.threshold
     if case.lr is None or not limit > 0:
-        return
-    name, ends = "learning rate / (2 (1 + momentum) / lambda_max)", (case.lr / high, case.lr / low)
-    shown = evidence(name, case.lr / limit, 1.0, low=ends[0], high=ends[1], source="sharpness")
-    if case.lr > limit:
-        meaning, advice = _beyond(case, limit)
-        far = case.lr > FAR * limit and "stability" not in case
-        severity, where = ("warning", "far above") if far else ("note", "above")
-        title = f"The learning rate {case.lr:.3g} is {where} the local threshold {limit:.3g}"
-        meaning = f"In the sharpest direction a step overshoots. {meaning}"
-        yield Finding("", severity, title, (shown,), meaning, advice)
-    else:
-        title = f"The learning rate {case.lr:.3g} is below the local threshold {limit:.3g}"
+        return None
+    name = "learning rate / (2 (1 + momentum) / lambda_max)"
+    shown = (Evidence(name, case.lr / limit, 1.0, case.lr / high, case.lr / low),)
+    title = f"The learning rate {case.lr:.3g} is {{}} the local threshold {limit:.3g}"
+    if not case.lr > limit:
         meaning = "Gradient descent does not overshoot in the sharpest direction."
-        yield Finding("", "ok", title, (shown,), meaning)
+        return ok(title.format("below"), shown, meaning)
+    meaning, advice = _beyond(case, limit)
+    far = case.lr > FAR * limit and "stability" not in case
+    grave, where = (warning, "far above") if far else (note, "above")
+    meaning = f"In the sharpest direction a step overshoots. {meaning}"
+    return grave(title.format(where), shown, meaning, advice)
 
 
 def _beyond(case: Case, limit: float) -> tuple[str, str]:
@@ -59,10 +57,10 @@ def _beyond(case: Case, limit: float) -> tuple[str, str]:
 
 
 @rule("lr-above-limit", "stability", source=BJORCK2018, where="Sec. 3 and App. J")
-def above_limit(case: Case) -> Iterator[Finding]:
+def above_limit(case: Case) -> Finding | None:
     """Learning rate against the bisected limits."""
     if case.lr is None:
-        return
+        return None
     limit: StabilityLimit = case["stability"]
     known = True
     for bound, verb, verbs in (
@@ -74,19 +72,17 @@ def above_limit(case: Case) -> Iterator[Finding]:
         if bound.high == math.inf:  # no failure was seen, and none looked for at such rates
             known = False
             continue
-        severity, title = _verdict(case.lr, bound, verb, verbs)
-        shown = (_against(case.lr, bound),)
-        yield Finding("", severity, title, shown, _where(bound), _safe_rate(case))
-        return
+        grave, title = _verdict(case.lr, bound, verb, verbs)
+        return grave(title, (_against(case.lr, bound),), _where(bound), _safe_rate(case))
     if not known:
-        return
+        return None
     tighter = min(limit.diverges, limit.does_not_learn, key=lambda bound: bound.low)
     if _at_floor(case):  # it need not come any lower
         tighter = limit.diverges
     title = f"Training is stable at the learning rate {case.lr:.3g}"
     do = "do not diverge" if tighter is limit.diverges else "learn"
     meaning = f"Copies of the network {do} at this rate and at larger ones."
-    yield Finding("", "ok", title, (_against(case.lr, tighter),), meaning)
+    return ok(title, (_against(case.lr, tighter),), meaning)
 
 
 def _at_floor(case: Case) -> bool:
@@ -95,13 +91,15 @@ def _at_floor(case: Case) -> bool:
     return case.trained or any(start < STARTED * chance for start, chance in starts)
 
 
-def _verdict(lr: float, bound: StabilityBound, verb: str, verbs: str) -> tuple[str, str]:
+def _verdict(
+    lr: float, bound: StabilityBound, verb: str, verbs: str
+) -> tuple[partial[Finding], str]:
     """Severity and title for a rate that is not below the limit for certain."""
     if lr >= bound.high:
-        return "problem", f"Training {verbs} at the learning rate {lr:.3g}"
+        return problem, f"Training {verbs} at the learning rate {lr:.3g}"
     if bound.low > 0:
-        return "warning", f"Training may {verb} at the learning rate {lr:.3g}"
-    return "problem", f"Training {verbs} at any learning rate that was tried"
+        return warning, f"Training may {verb} at the learning rate {lr:.3g}"
+    return problem, f"Training {verbs} at any learning rate that was tried"
 
 
 def _where(bound: StabilityBound) -> str:
@@ -115,10 +113,9 @@ def _against(lr: float, bound: StabilityBound) -> Evidence:
     """The rate in units of the limit, or of the end of it that is known."""
     if bound.closed:
         name, ends = "learning rate / limit by bisection", (lr / bound.high, lr / bound.low)
-        return Evidence(name, lr / bound.lr, 1.0, *ends, "stability")
+        return Evidence(name, lr / bound.lr, 1.0, *ends)
     known = "largest rate that passed" if bound.low > 0 else "a rate that failed"
-    value = lr / (bound.low or bound.high)
-    return evidence(f"learning rate / {known}", value, 1.0, source="stability")
+    return Evidence(f"learning rate / {known}", lr / (bound.low or bound.high), 1.0)
 
 
 def _safe_rate(case: Case) -> str:

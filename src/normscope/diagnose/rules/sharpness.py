@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from normscope.diagnose.rules.base import Case, evidence, rule
+from normscope.diagnose.rules.base import Case, note, ok, rule, warning
 from normscope.refs import KARAKIDA2019, WEI2019
 from normscope.results import Comparison, Evidence, Finding, LeadingDirections
 
@@ -17,24 +15,22 @@ AGREES = 2.0  # factor between theory and measurement
 
 
 @rule("pathological-sharpness", "outliers", source=KARAKIDA2019, where="Theorem 3.1")
-def pathological(case: Case) -> Iterator[Finding]:
+def pathological(case: Case) -> Finding | None:
     """The share of lambda_max explained by the directions of the mean gradients."""
     found: LeadingDirections = case["outliers"]
     top, bound = float(found.values[0]), float(found.bounds[0])
     if top <= 0:
-        return
+        return None
     share, least = found.explained, found.span / max(top + bound, found.span)
     name = "share of lambda_max along the mean gradients"
     of_all = "lambda_max of J^T J / T over the weights"
     shown = (
-        Evidence(name, share, MOSTLY, least, share, "outliers"),
-        Evidence(of_all, top, None, top - bound, top + bound, "outliers"),
+        Evidence(name, share, MOSTLY, least, share),
+        Evidence(of_all, top, None, top - bound, top + bound),
     )
     if share < MOSTLY:
-        title = "The sharpness is not that of the mean gradient"
         meaning = "Normalizing the outputs would not flatten the loss much."
-        yield Finding("", "ok", title, shown, meaning)
-        return
+        return ok("The sharpness is not that of the mean gradient", shown, meaning)
     limit, rates = case.threshold[0], [case.lr] if case.lr is not None else []
     if "advice" in case and case["advice"].settled:
         rates.append(case["advice"].lr)
@@ -43,8 +39,7 @@ def pathological(case: Case) -> Iterator[Finding]:
         meaning = "No curvature bounds the learning rate of this optimizer."
         if limit > 0:
             meaning = "The learning rate is below what the sharpest direction bears."
-        yield Finding("", "ok", title, shown, meaning)
-        return
+        return ok(title, shown, meaning)
     remedies, advice = _measured_remedy(case)
     # The outputs of a regression are what is asked for: no norm there.
     # A norm that is there already is none either.
@@ -52,9 +47,7 @@ def pathological(case: Case) -> Iterator[Finding]:
     remedy = ["norm-before-last"]
     if case.classifies and not normed:
         remedy.insert(0, "norm-output")
-    yield Finding(
-        "",
-        "note",
+    return note(
         "Most of the sharpness comes from the mean of the outputs",
         (*shown, *remedies),
         "A few directions, in which all samples move together, are far sharper than the rest, and "
@@ -72,7 +65,7 @@ def _measured_remedy(case: Case) -> tuple[list[Evidence], str]:
     if not tried:
         return [], ""
     ratios = {f"lambda_max before / after {v.change!r}": found.curvature_ratio(v) for v in tried}
-    shown = [evidence(name, ratio, source="what_if") for name, ratio in ratios.items()]
+    shown = [Evidence(name, ratio, source="what_if") for name, ratio in ratios.items()]
     good = [v for v in tried if found.learns_as_well(v)]
     best = max(good, key=found.curvature_ratio, default=None)
     if best is not None and found.curvature_ratio(best) > FLATTER:
@@ -99,17 +92,17 @@ def _measured_remedy(case: Case) -> tuple[list[Evidence], str]:
 
 
 @rule("gamma-sharpens", "layout", source=WEI2019, where="Claim 3.1 and Fig. 1")
-def gamma_sharpens(case: Case) -> Iterator[Finding]:
+def gamma_sharpens(case: Case) -> Finding | None:
     """A gamma so large that batch norm sharpens instead of flattens."""
     scaled = [n for n in case["layout"].norms if n.over_batch]
     if not scaled:
-        return
+        return None
     widest = max(scaled, key=lambda n: n.gamma)
     name, ratio = "largest gamma (root mean square of a layer)", _against_plain(case)
-    shown = [evidence(name, widest.gamma, WIDE_GAMMA, source="layout")]
+    shown = [Evidence(name, widest.gamma, WIDE_GAMMA)]
     if ratio is not None:
         name = "predicted lambda_max, with norms / without"
-        shown.append(evidence(name, ratio, 1.0, source="prediction"))
+        shown.append(Evidence(name, ratio, 1.0, source="prediction"))
     # Where a network without norms is flatter than one with gamma 1, its signals die: no fault of
     # gamma. And the theory is that of random weights.
     beyond = ratio is not None and 1 < ratio <= widest.gamma**2
@@ -117,12 +110,10 @@ def gamma_sharpens(case: Case) -> Iterator[Finding]:
     if not sharpens and widest.gamma < WIDE_GAMMA:
         title = "gamma is not so large that the norms sharpen the loss"
         meaning = "lambda_max grows with the square of gamma; here it stays moderate."
-        yield Finding("", "ok", title, tuple(shown), meaning)
-        return
+        return ok(title, tuple(shown), meaning)
     wide = widest.gamma >= WIDE_GAMMA
-    yield Finding(
-        "",
-        "warning" if sharpens and wide else "note",
+    grave = warning if sharpens and wide else note
+    return grave(
         "By the theory the norms sharpen the loss at this gamma" if sharpens else "gamma is large",
         tuple(shown if wide else shown[::-1]),
         "lambda_max grows with gamma squared. Beyond some gamma a network with batch norm is "
@@ -141,20 +132,17 @@ def _against_plain(case: Case) -> float | None:
 
 
 @rule("theory-agrees", "comparison", source=KARAKIDA2019, where="Theorem 2.2")
-def theory_agrees(case: Case) -> Iterator[Finding]:
+def theory_agrees(case: Case) -> Finding | None:
     """The predicted curvature beside the measured one."""
     found: Comparison = case["comparison"]
     name = "measured / predicted lambda_max of J^T J / T"
     low, high = ((found.measured + n * found.bound) / found.predicted for n in (-1, 1))
-    shown = (evidence(name, found.ratio, AGREES, low=low, high=high, source="comparison"),)
+    shown = (Evidence(name, found.ratio, AGREES, low, high),)
     if 1 / AGREES <= found.ratio <= AGREES:
         meaning = f"The largest curvature is within a factor {AGREES:.0f} of what the theory says."
-        yield Finding("", "ok", "Theory and measurement agree", shown, meaning)
-        return
+        return ok("Theory and measurement agree", shown, meaning)
     far = max(found.ratio, 1 / found.ratio)
-    yield Finding(
-        "",
-        "note",
+    return note(
         f"The theory is off by a factor {far:.2g} here",
         shown,
         "Mean-field theory is that of wide layers with random weights; this network is too narrow, "

@@ -12,7 +12,6 @@ from torch import Tensor
 from normscope.errors import InputError
 from normscope.measure.progress import progress
 from normscope.measure.risk import Risk, checked_risk
-from normscope.subject.functional import ModelFunction
 
 # Several vectors at once save the overhead of small networks (half to four fifths of the time);
 # from some MB of activations on a loop is as fast, and takes less memory.
@@ -39,9 +38,9 @@ class LinearOperator(ABC):
     def __init__(
         self,
         shape: tuple[int, int],
-        *,
         dtype: torch.dtype,
         device: torch.device | str = "cpu",
+        *,
         symmetric: bool = False,
         psd: bool = False,
         convention: dict[str, str] | None = None,
@@ -134,13 +133,8 @@ class TensorOperator(LinearOperator):
     """
 
     def __init__(self, matrix: Tensor, *, symmetric: bool = False, psd: bool = False) -> None:
-        super().__init__(
-            (matrix.shape[0], matrix.shape[1]),
-            dtype=matrix.dtype,
-            device=matrix.device,
-            symmetric=symmetric,
-            psd=psd,
-        )
+        rows, columns = matrix.shape
+        super().__init__((rows, columns), matrix.dtype, matrix.device, symmetric=symmetric, psd=psd)
         self._matrix = matrix
 
     def _forward(self, vectors: Tensor) -> Tensor:
@@ -195,8 +189,3 @@ def require_outputs(risk: Risk, what: str) -> None:
             f"{what} needs the outputs of the model, and Risk.from_loss_fn hides them inside "
             "loss_fn. Use Risk or Risk.from_batches with loss=..., or ask for hessian(risk)."
         )
-
-
-def described(risk: Risk, function: ModelFunction, matrix: str) -> dict[str, str]:
-    """The convention of an operator: the risk's, its own parameter set and the matrix."""
-    return {"matrix": matrix, **risk.convention, "parameters": function.parameters.description}

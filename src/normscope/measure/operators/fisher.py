@@ -13,8 +13,8 @@ from torch import Tensor
 
 from normscope.errors import InputError
 from normscope.measure._linearization import Linearization
-from normscope.measure.operators.base import LinearOperator, described, require_outputs, summed
-from normscope.measure.operators.blocks import sub_parameters
+from normscope.measure.operators.base import LinearOperator, require_outputs, summed
+from normscope.measure.operators.blocks import RiskOperator
 from normscope.measure.risk import Risk, checked_risk
 from normscope.registry import Registry
 from normscope.seeds import checked_seed, numpy_generator
@@ -82,17 +82,17 @@ class _Term:
         pushed = self.jacobian.push(vectors)
         return self.jacobian.pull(self.weight * self.curvature(pushed))
 
+    def close(self) -> None:
+        self.jacobian.close()
 
-class FisherOperator(LinearOperator):
+
+class FisherOperator(RiskOperator):
     """J^T S S^T J summed over batches; ``dual`` is the other side with the same spectrum."""
 
     @measurement
     def __init__(self, risk: Risk, function: ModelFunction, *, kind: str, seed: int) -> None:
         require_outputs(risk, "The Fisher matrix")
-        self._risk = risk
-        self._function = function
-        self._kind = kind
-        self._seed = checked_seed(seed)
+        self._kind, self._seed = kind, checked_seed(seed)
         make = _KINDS[kind]
         rank = 0 if risk.sharing is None else risk.sharing.rank
         generator = numpy_generator(self._seed, "labels of the sampled Fisher matrix", rank)
@@ -100,15 +100,8 @@ class FisherOperator(LinearOperator):
             _term(risk, function, piece, make, generator) for piece in risk.pieces(function)
         ]
         _require_curvature(risk, self._terms)
-        self.parameters = function.parameters
-        super().__init__(
-            (self.parameters.total, self.parameters.total),
-            dtype=self.parameters.dtype,
-            device=function.device,
-            symmetric=True,
-            psd=risk.loss.convex or self._factored,
-            convention=described(risk, function, _description(risk, kind, self._seed)),
-        )
+        psd, said = risk.loss.convex or self._factored, _description(risk, kind, self._seed)
+        super().__init__(risk, function, said, symmetric=True, psd=psd)
 
     @property
     def _factored(self) -> bool:
@@ -132,13 +125,8 @@ class FisherOperator(LinearOperator):
 
     def block(self, layers: str | Sequence[str]) -> FisherOperator:
         """The diagonal block of some layers, at the same point and for the same labels."""
-        inner = self._function.restricted(sub_parameters(self._risk, self.parameters, layers))
+        inner = self._restricted(layers)
         return FisherOperator(self._risk, inner, kind=self._kind, seed=self._seed)
-
-    def close(self) -> None:
-        """Release the saved passes."""
-        for term in self._terms:
-            term.jacobian.close()
 
     @product
     def _forward(self, vectors: Tensor) -> Tensor:
@@ -156,14 +144,8 @@ class FisherDual(LinearOperator):
         self._parameters = primal.parameters
         self._roots = [term.root for term in terms if term.root is not None]
         size = sum(root.size for root in self._roots)
-        super().__init__(
-            (size, size),
-            dtype=primal.dtype,
-            device=primal.device,
-            symmetric=True,
-            psd=True,
-            convention={**primal.convention, "side": "dual (Gram) matrix"},
-        )
+        said = {**primal.convention, "side": "dual (Gram) matrix"}
+        super().__init__((size, size), primal.dtype, primal.device, psd=True, convention=said)
 
     @product
     def to_parameters(self, vectors: Tensor) -> Tensor:

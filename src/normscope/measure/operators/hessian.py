@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from normscope.errors import MeasurementError
-from normscope.measure.operators.base import Groups, LinearOperator, described, summed
-from normscope.measure.operators.blocks import sub_parameters
+from normscope.measure.operators.base import Groups, summed
+from normscope.measure.operators.blocks import RiskOperator
 from normscope.measure.risk import Risk, checked_risk
 from normscope.subject.functional import ModelFunction
 from normscope.subject.interrupts import safe_point
@@ -44,35 +44,18 @@ def hessian(risk: Risk, *, layers: str | Sequence[str] | None = None) -> Hessian
     return operator if layers is None else operator.block(layers)
 
 
-class HessianOperator(LinearOperator):
+class HessianOperator(RiskOperator):
     """Products by double backward, through a saved graph where the memory budget allows it."""
 
     @measurement
     def __init__(self, risk: Risk, function: ModelFunction) -> None:
-        self._risk = risk
-        self._function = function
-        self._terms = [
-            _Term(risk, function, piece) for piece in risk.pieces(function, second_order=True)
-        ]
+        self._terms = [_Term(function, p) for p in risk.pieces(function, second_order=True)]
         self._pair: tuple[Tensor, ...] | None = ()
-        self.parameters = function.parameters
-        super().__init__(
-            (self.parameters.total, self.parameters.total),
-            dtype=self.parameters.dtype,
-            device=function.device,
-            symmetric=True,
-            convention=described(risk, function, "Hessian of the loss"),
-        )
+        super().__init__(risk, function, "Hessian of the loss", symmetric=True)
 
     def block(self, layers: str | Sequence[str]) -> HessianOperator:
         """The diagonal block of some layers, at the same point."""
-        inner = self._function.restricted(sub_parameters(self._risk, self.parameters, layers))
-        return HessianOperator(self._risk, inner)
-
-    def close(self) -> None:
-        """Release the saved graphs."""
-        for term in self._terms:
-            term.close()
+        return HessianOperator(self._risk, self._restricted(layers))
 
     @product
     def _forward(self, vectors: Tensor) -> Tensor:
@@ -106,10 +89,8 @@ class HessianOperator(LinearOperator):
 class _Term:
     """The Hessian of the loss of one piece, times its weight."""
 
-    def __init__(self, risk: Risk, function: ModelFunction, piece: Piece) -> None:
-        self._risk = risk
-        self._function = function
-        self._piece = piece
+    def __init__(self, function: ModelFunction, piece: Piece) -> None:
+        self._function, self._piece = function, piece
         self._groups = Groups(torch.inf if piece.checkpointed else 2 * piece.num_bytes)
         self._graph: tuple[list[Tensor], list[Tensor | None]] | None = None
         if piece.keep:
@@ -118,11 +99,9 @@ class _Term:
 
     def product(self, vectors: Tensor) -> Tensor:
         if self._graph is not None:
-            out = self._through(self._graph, vectors)
-        else:
-            with self._function.open(blocks=recomputed if self._piece.checkpointed else None):
-                out = self._through(self._gradient_graph(), vectors)
-        return out
+            return self._through(self._graph, vectors)
+        with self._function.open(blocks=recomputed if self._piece.checkpointed else None):
+            return self._through(self._gradient_graph(), vectors)
 
     def close(self) -> None:
         self._graph = None
@@ -140,8 +119,7 @@ class _Term:
         leaves, grads = graph
         parameters = self._function.parameters
         found = [(i, g) for i, g in enumerate(grads) if g is not None and g.requires_grad]
-        used, heads = [i for i, _ in found], [g for _, g in found]
-        if not heads:  # the loss is linear in these parameters
+        if not found:  # the loss is linear in these parameters
             return torch.zeros_like(vectors)
 
         def one(vector: Tensor) -> Tensor:
@@ -155,13 +133,9 @@ class _Term:
         def group(stack: Tensor) -> Tensor:
             safe_point()
             pieces = parameters.split_stacks(stack)
+            heads, along = [g for _, g in found], [pieces[i] for i, _ in found]
             second = torch.autograd.grad(
-                heads,
-                leaves,
-                [pieces[i] for i in used],
-                retain_graph=True,
-                allow_unused=True,
-                is_grads_batched=True,
+                heads, leaves, along, retain_graph=True, allow_unused=True, is_grads_batched=True
             )
             return parameters.join_stacks(second, like=stack)
 

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from normscope.measure._linearization import Linearization
-from normscope.measure.operators.base import LinearOperator, described, require_outputs, summed
-from normscope.measure.operators.blocks import sub_parameters
+from normscope.measure.operators.base import require_outputs, summed
+from normscope.measure.operators.blocks import RiskOperator
 from normscope.measure.risk import Risk, checked_risk
 from normscope.subject.functional import ModelFunction
 from normscope.subject.process import measurement
@@ -37,41 +37,28 @@ def jacobian(risk: Risk, *, layers: str | Sequence[str] | None = None) -> Jacobi
     return operator if layers is None else operator.block(layers)
 
 
-class JacobianOperator(LinearOperator):
+class JacobianOperator(RiskOperator):
     """J by forward mode, J^T by reverse mode, batch by batch."""
 
     @measurement
     def __init__(self, risk: Risk, function: ModelFunction) -> None:
         require_outputs(risk, "The Jacobian")
-        self._risk = risk
-        self._function = function
-        self._parts = [Linearization(function, piece) for piece in risk.pieces(function)]
-        self.parameters = function.parameters
-        super().__init__(
-            (sum(part.size for part in self._parts), self.parameters.total),
-            dtype=self.parameters.dtype,
-            device=function.device,
-            convention=described(risk, function, "Jacobian of the outputs, unscaled"),
-        )
+        self._terms = [Linearization(function, piece) for piece in risk.pieces(function)]
+        rows = sum(term.size for term in self._terms)
+        super().__init__(risk, function, "Jacobian of the outputs, unscaled", rows)
 
     def block(self, layers: str | Sequence[str]) -> JacobianOperator:
         """The columns of some layers, at the same point."""
-        inner = self._function.restricted(sub_parameters(self._risk, self.parameters, layers))
-        return JacobianOperator(self._risk, inner)
-
-    def close(self) -> None:
-        """Release the saved passes."""
-        for part in self._parts:
-            part.close()
+        return JacobianOperator(self._risk, self._restricted(layers))
 
     @product
     def _forward(self, vectors: Tensor) -> Tensor:
-        return torch.cat([part.push(vectors) for part in self._parts], dim=1)
+        return torch.cat([term.push(vectors) for term in self._terms], dim=1)
 
     @product
     def _adjoint(self, vectors: Tensor) -> Tensor:
-        stacks = vectors.split_with_sizes([part.size for part in self._parts], dim=1)
-        products = (part.pull(stack) for part, stack in zip(self._parts, stacks, strict=True))
-        total = self._risk.reduced(summed("product with J^T", products, len(self._parts)))
+        stacks = vectors.split_with_sizes([term.size for term in self._terms], dim=1)
+        products = (term.pull(stack) for term, stack in zip(self._terms, stacks, strict=True))
+        total = self._risk.reduced(summed("product with J^T", products, len(self._terms)))
         self.parameters.require_finite(total, "The product with J^T")
         return total

@@ -23,7 +23,6 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn.grad import conv1d_weight, conv2d_weight, conv3d_weight
 
-from normscope.measure.probes.probe import SkipLayer
 from normscope.measure.probes.sites import Geometry, Site
 
 Offset = tuple[int, ...]
@@ -77,11 +76,6 @@ def single_terms(site: Site, x: Tensor, g: Tensor, index: tuple[int, ...]) -> Te
 def _windowed(site: Site, x: Tensor, g: Tensor) -> _Linear | _Convolution:
     if site.geometry is None:
         return _Linear(site.rows(x), site.rows(g))
-    if site.geometry.transposed:
-        raise SkipLayer(
-            "transposed convolution: its gradient is no sum over output positions of gradient "
-            "times input"
-        )
     if x.ndim == len(site.geometry.kernel) + 1:  # one sample without a batch axis
         x, g = x[None], g[None]
     return _Convolution(site.geometry, x, g)

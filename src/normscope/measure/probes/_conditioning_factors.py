@@ -72,7 +72,8 @@ def weight_factors(site: Site, x: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
     """
     geometry = site.geometry
     if geometry is None:
-        return site.rows(x)[:, :, None], site.rows(g)[:, :, None]
+        a, b = site.rows(x)[:, :, None], site.rows(g)[:, :, None]
+        return (b, a) if site.transposed else (a, b)
     seen, plain = (g, x) if geometry.transposed else (x, g)
     windows = tuple(x.shape[2:]) if geometry.transposed else None
     a, b = patches(seen, geometry, windows=windows), site.rows(plain)

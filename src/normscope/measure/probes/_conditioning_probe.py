@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
@@ -48,33 +49,24 @@ class _Layer:
         self.complete = False  # both moments are known to fit
 
 
+@dataclass(eq=False)
 class MomentProbe(Probe, ABC):
     """Sums Sigma_x as signals pass, and Sigma_g in backward passes that its subclasses make."""
 
-    def __init__(
-        self,
-        *,
-        kind: str,
-        centered: bool,
-        spatial_scale: str,
-        patches: bool,
-        exact: ExactCurvature | None,
-        keep_batches: bool,
-        budget: int,
-        seed: int,
-    ) -> None:
-        self._kind = kind
-        self._centered = centered
-        self._scale = spatial_scale
-        self._patches = patches
-        self._keep_batches = keep_batches
-        self._budget = budget
-        self._used = 0
+    kind: str
+    centered: bool
+    spatial_scale: str
+    patches: bool
+    exact: ExactCurvature | None
+    keep_batches: bool
+    budget: int
+    seed: int
+
+    def __post_init__(self) -> None:
+        self._used = self._samples = 0
         self._layers: dict[str, _Layer] = {}
-        self._samples = 0
         self._certified = False
-        self.generator = numpy_generator(checked_seed(seed), "labels of conditioning")
-        self.exact = exact
+        self.generator = numpy_generator(checked_seed(self.seed), "labels of conditioning")
         self.batches: list[Any] = []
 
     # ---- forward
@@ -83,12 +75,14 @@ class MomentProbe(Probe, ABC):
         self._samples = batch.size
 
     def entering(self, site: Site, x: Tensor) -> None:
+        if not site.matrix:
+            raise SkipLayer("its weight is no single matrix that meets the signal at each position")
         layer = self._layers.get(site.name)
         if layer is None:
-            layer = self._layers[site.name] = _Layer(site, x.dtype, centred=self._centered)
-            width = _width(site, x, self._patches)
+            layer = self._layers[site.name] = _Layer(site, x.dtype, centred=self.centered)
+            width = _width(site, x, self.patches)
             self._reserve(width, "input", rows=site.rows(x).shape[:2].numel())
-        if self._patches and site.geometry is not None:
+        if self.patches and site.geometry is not None:
             _add_patches(layer.inputs, site, x)
         else:
             layer.inputs.add(site.rows(x))
@@ -103,13 +97,13 @@ class MomentProbe(Probe, ABC):
             layer.complete = True
 
     def _reserve(self, width: int, what: str, *, rows: int) -> None:
-        wide = width > LARGEST and not self._centered  # then rows are kept, or nothing
+        wide = width > LARGEST and not self.centered  # then rows are kept, or nothing
         held = 8 * width * min(width, rows if wide else width)
         needed = COPIES * held
-        if self._used + needed > self._budget:
+        if self._used + needed > self.budget:
             raise SkipLayer(
                 f"its {what} moment of {width} x {width} needs {readable_bytes(needed)}, and the "
-                f"budget leaves {readable_bytes(max(self._budget - self._used, 0))}; raise "
+                f"budget leaves {readable_bytes(max(self.budget - self._used, 0))}; raise "
                 "memory=... or choose layers=..."
             )
         self._used += held
@@ -125,14 +119,14 @@ class MomentProbe(Probe, ABC):
             layer.failure = "the gradient of its output is not finite"
             return
         rows = site.rows(g)
-        if self._scale == "position":
+        if self.spatial_scale == "position":
             rows = rows * (rows.shape[:2].numel() / max(self._samples, 1))
         layer.gradients.add(rows)
         if self.exact is not None:
             self.exact.take(site, g, self._samples)
 
     def finished(self, run: Pass) -> None:
-        if self._keep_batches:
+        if self.keep_batches:
             self.batches.append(run.batch)
         self.send_back(run)
         if self.exact is not None:
@@ -165,16 +159,16 @@ class MomentProbe(Probe, ABC):
         """The spectra of one site."""
         one = self._layers[name]
         # The score has mean zero over the model's labels: rows of kind "true" are not draws of it.
-        mean_free = self._centered and self._kind != "true"
+        mean_free = self.centered and self.kind != "true"
         return LayerConditioning(
             name=name,
             number=one.site.layer,
             kind=one.site.kind,
             weight=one.site.weight,
-            inputs=_spectrum(one.inputs, one.dtype, centred=self._centered),
+            inputs=_spectrum(one.inputs, one.dtype, centred=self.centered),
             gradients=_spectrum(one.gradients, one.dtype, centred=mean_free),
             rows=one.gradients.count,
-            input_moment=_array(one.inputs, centred=self._centered) if keep else None,
+            input_moment=_array(one.inputs, centred=self.centered) if keep else None,
             gradient_moment=_array(one.gradients, centred=mean_free) if keep else None,
         )
 
@@ -182,10 +176,10 @@ class MomentProbe(Probe, ABC):
     def convention(self) -> dict[str, str]:
         """What the moments are, in words."""
         return {
-            "labels": LABELS[self._kind],
-            "moments": "covariances" if self._centered else "uncentred second moments E[v v^T]",
-            "gradient scale": SCALES[self._scale],
-            "convolutions": "patches under the window" if self._patches else "one row per position",
+            "labels": LABELS[self.kind],
+            "moments": "covariances" if self.centered else "uncentred second moments E[v v^T]",
+            "gradient scale": SCALES[self.spatial_scale],
+            "convolutions": "patches under the window" if self.patches else "one row per position",
         }
 
 
@@ -203,7 +197,7 @@ class SlopeMoments(MomentProbe):
                 "The outputs do not depend on any parameter of the model: every gradient is zero. "
                 "Are they detached?"
             )
-        for slopes in KINDS[self._kind](run, self.generator):
+        for slopes in KINDS[self.kind](run, self.generator):
             if self.exact is not None and not self._certified:
                 self._certify(run, slopes, self.exact)
             run.replayed(slopes, self.take, parameters=False)

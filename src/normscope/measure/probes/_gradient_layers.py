@@ -8,17 +8,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from normscope.measure.probes import _gradient_numbers as figures
 from normscope.measure.probes._alignment import alignment_terms, single_terms, weight_gradient
-from normscope.measure.probes._gradient_numbers import (
-    channel_matrix_numbers,
-    entry_numbers,
-    in_channel_gradient,
-    largest_singular_value,
-    pearson,
-    ratio,
-    sampled_terms,
-    term_numbers,
-)
 from normscope.measure.probes._histograms import StreamedHistograms
 from normscope.measure.probes.sites import Site
 from normscope.results.gradients import LayerGradients
@@ -55,22 +46,31 @@ class LayerSums:
         if with_terms:
             terms = alignment_terms(self.site, x, g)
             total = terms.total
-            numbers = term_numbers(terms)
+            numbers = figures.term_numbers(terms)
             if len(self.site.rows(g)) != samples:  # samples and positions on one axis
                 numbers |= {"t2": math.nan, "t3": math.nan}
             self._collect(numbers)
-            self._terms = sampled_terms(terms) if self._terms is None else self._terms
+            self._terms = figures.sampled_terms(terms) if self._terms is None else self._terms
         else:
             total, _ = weight_gradient(self.site, x, g)
         self.seen += 1
         self._shape, self._source = tuple(total.shape), source
-        self._collect(entry_numbers(total))
+        self._collect(figures.entry_numbers(total))
         self._add_channels(total, mean)
         _add_values(self._entries, total)
         self._summand = self._summand or _largest(total)
         _add_values(self._summands, single_terms(self.site, x, g, self._summand))
         if self._norm is None:
             self._channels = self._channels + _channel_sums(self.site, g)
+
+    def add_whole(self, total: Tensor) -> None:
+        """One batch, of which only the gradient of the weight is known."""
+        self.seen += 1
+        self._shape = tuple(total.shape)
+        self._collect(figures.entry_numbers(total))
+        if total.ndim == 2:
+            self._collect(figures.channel_matrix_numbers(total, total.abs().double(), 1))
+        _add_values(self._entries, total)
 
     def add_channels(self, g: Tensor, norm: Site) -> None:
         """The gradient behind the norm that follows: that of its shift."""
@@ -83,10 +83,10 @@ class LayerSums:
         magnitude = total.abs().double()
         matrix = magnitude.flatten(2).sum(2) if total.ndim > 2 else magnitude
         window = int(np.prod(total.shape[2:]))
-        into = in_channel_gradient(matrix, groups) / window
-        numbers = channel_matrix_numbers(total, matrix, groups)
-        numbers["mean_correlation"] = pearson(mean, into)
-        numbers["channel_ratio"] = ratio(float(into.max()), float(into.min()))
+        into = figures.in_channel_gradient(matrix, groups) / window
+        numbers = figures.channel_matrix_numbers(total, matrix, groups)
+        numbers["mean_correlation"] = figures.pearson(mean, into)
+        numbers["channel_ratio"] = figures.ratio(float(into.max()), float(into.min()))
         self._collect(numbers)
         self._collect({"in_mean": mean.cpu().numpy(), "in_gradient": into.cpu().numpy()})
         if matrix.numel() <= KEPT:
@@ -101,10 +101,12 @@ class LayerSums:
         means = {name: value / self.seen for name, value in self._sums.items()}
         norm, sigma = means.pop("norm"), means.pop("sigma")
         weight = weights.get(self.site.weight or "")
+        if weight is not None and self.site.transposed:
+            weight = weight.T
         if weight is not None and tuple(weight.shape) == self._shape:
-            means["weight_ratio"] = ratio(norm, float(weight.detach().double().norm()))
-            largest = largest_singular_value(weight.detach().flatten(1))
-            means["domination"] = ratio(sigma, largest)
+            means["weight_ratio"] = figures.ratio(norm, float(weight.detach().double().norm()))
+            largest = figures.largest_singular_value(weight.detach().flatten(1))
+            means["domination"] = figures.ratio(sigma, largest)
         return LayerGradients(
             name=self.site.name,
             number=self.site.layer,
@@ -113,11 +115,11 @@ class LayerSums:
             shape=self._shape,
             mean_of=self._source,
             channel_gradient_at=self._norm or self.site.name,
-            channel_gradient=(self._channels / self.seen).cpu().numpy(),
+            channel_gradient=(self._channels / self.seen).cpu().numpy() if self._source else None,
             terms=self._terms,
             histogram=self._entries.result(),
             summand=self._summand,
-            summands=self._summands.result(),
+            summands=self._summands.result() if self._summand else None,
             **means,
         )
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from normscope.errors import InputError
 from normscope.registry import near_match
 from normscope.seeds import numpy_generator
-from normscope.subject.parameters import ParameterSet, parameter_kind
+from normscope.subject.parameters import ParameterSet, parameter_kinds
 
 State = Mapping[str, Tensor]
 
@@ -50,34 +50,24 @@ def given_tensors(
     return found
 
 
-def difference(start: Sequence[Tensor], end: Sequence[Tensor]) -> list[Tensor]:
-    """``end - start``."""
-    return [b - a for a, b in zip(start, end, strict=True)]
-
-
 def random_direction(values: Sequence[Tensor], seed: int, index: int) -> list[Tensor]:
     """Independent standard normal entries."""
     generator = numpy_generator(seed, "direction", index)
-    return [
-        torch.from_numpy(generator.standard_normal(tuple(value.shape))).to(value)
-        for value in values
-    ]
+    drawn = [torch.from_numpy(generator.standard_normal(tuple(v.shape))) for v in values]
+    return [entries.to(value) for entries, value in zip(drawn, values, strict=True)]
 
 
 def by_filter(
-    model: nn.Module,
-    parameters: ParameterSet,
-    values: Sequence[Tensor],
-    direction: Sequence[Tensor],
+    model: nn.Module, names: Sequence[str], values: Sequence[Tensor], direction: Sequence[Tensor]
 ) -> list[Tensor]:
     """Each filter of the direction with the length of the filter of the network (Li et al. 2018).
 
     A filter is what makes one output channel: a slice of a weight along its first axis. Biases,
     scales and shifts of norm layers do not move, as in the authors' code.
     """
-    scaled = []
-    for name, value, step in zip(parameters.names, values, direction, strict=True):
-        if parameter_kind(model, name) != "weight" or value.ndim < 2:
+    scaled, kinds = [], parameter_kinds(model)
+    for name, value, step in zip(names, values, direction, strict=True):
+        if kinds[name] != "weight" or value.ndim < 2:
             scaled.append(torch.zeros_like(value))
             continue
         rows, own = step.flatten(1), value.flatten(1)

@@ -10,17 +10,16 @@ import torch
 from torch import Tensor, nn
 
 from normscope.errors import MeasurementError
-from normscope.measure.probes._landscape_directions import State, given_tensors
+from normscope.measure.probes import run
+from normscope.measure.probes._landscape_directions import given_tensors
 from normscope.measure.probes._listener import Listener
 from normscope.measure.probes.capture import Capture
 from normscope.measure.probes.coverage import coverage_of
 from normscope.measure.probes.moments import ChannelMoments
 from normscope.measure.probes.probe import Probe
-from normscope.measure.probes.run import Layers, every_parameter, measured_with
 from normscope.measure.probes.sites import Selection, Site
 from normscope.results import Coverage
 from normscope.subject.batch import Batch, readable_failures
-from normscope.subject.functional import ModelFunction
 from normscope.subject.problem import Problem
 
 LARGE = 1e15  # squares of larger signals may overflow in float32
@@ -74,31 +73,26 @@ class Terrain:
     """
 
     def __init__(
-        self,
-        problem: Problem,
-        num_batches: int | None,
-        *,
-        statistics: str,
-        layers: Layers,
-        start: State | None,
+        self, problem: Problem, count: int | None, statistics: str, layers: run.Layers, start: Any
     ) -> None:
         self.model = problem.model
         self._objective = problem.objective
         self._layers = layers
         self._capture: Capture | None = None
-        self.parameters = every_parameter(self.model)
-        self._function = ModelFunction(
-            self.model, self.parameters, self._objective,
-            statistics=statistics, seed=problem.seed, run=self._call,
-        )  # fmt: skip
+        self.parameters = run.every_parameter(self.model)
+        self._function = run.function_of(problem, self.parameters, statistics, self._call)
         if start is not None:
-            own = self._function.values
-            self._function.values = given_tensors(self.model, self.parameters, start, own, "start")
+            self._function.values = self.given(start, self._function.values, "start")
         self.start = self._function.values
-        stream = problem.source.stream(num_batches)
+        stream = problem.source.stream(count)
         self._batches = [self._prepared(batch) for batch in stream]
-        self.convention = measured_with(self._function, statistics, stream)
+        self._graph = run.readable_graph(problem, self._batches[0])
+        self.convention = run.measured_with(self._function, statistics, stream)
         self._coverage: Coverage | None = None
+
+    def given(self, state: Any, rest: Sequence[Tensor], what: str) -> list[Tensor]:
+        """The tensors of a state or direction, checked; what it leaves out is in ``rest``."""
+        return given_tensors(self.model, self.parameters, state, rest, what)
 
     @property
     def coverage(self) -> Coverage:
@@ -117,7 +111,7 @@ class Terrain:
         """Loss and moments at other values of the parameters."""
         probe, selection = _Moments(), Selection(self._layers)
         listener = Listener([probe], selection)
-        capture = self._capture = Capture(self.model, listener)
+        capture = self._capture = Capture(self.model, listener, self._graph)
         losses = []
         try:
             for batch in self._batches:
@@ -129,7 +123,7 @@ class Terrain:
             self._capture = None
         if self._coverage is None:
             selection.require_found(listener.names)
-            self._coverage = coverage_of(self.model, listener, 0, capture.reached)
+            self._coverage = coverage_of(capture, listener, 0)
         failed = {name for (_, name), (status, _) in listener.troubles.items() if status}
         return Visit(sum(losses) / len(losses), probe.found(failed), listener.first_nonfinite)
 

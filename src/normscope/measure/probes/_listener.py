@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from normscope.measure.probes.capture import Watcher
-from normscope.measure.probes.probe import Probe, SkipLayer
+from normscope.measure.probes.probe import Probe, SkipLayer, Tell
 from normscope.measure.probes.sites import Selection, Site
 
 
@@ -23,7 +23,6 @@ class Listener(Watcher):
         watched: names of those that were asked for.
         troubles: (index of probe, site name) -> (status, reason).
         first_nonfinite: the first site whose output was not finite.
-        replayed_to: who alone is told of the gradients of a replayed pass.
     """
 
     def __init__(self, probes: Sequence[Probe], selection: Selection) -> None:
@@ -35,7 +34,7 @@ class Listener(Watcher):
         self.watched: set[str] = set()
         self.troubles: dict[tuple[int, str], tuple[str, str]] = {}
         self.first_nonfinite: str | None = None
-        self.replayed_to: Callable[[Site, Tensor], None] | None = None
+        self._replayed_to: Tell | None = None
         self._inner: set[str] = set()  # weights of layers behind others
         self._outer: set[str] = set()
 
@@ -82,16 +81,26 @@ class Listener(Watcher):
         if self._backward and out.requires_grad and self._seen(site, gradients=True):
             self._expect_gradient(site, x.detach(), out)
 
+    def replayed(self, tell: Tell, backward: Callable[[], Any]) -> Any:
+        """What ``backward`` gives; ``tell`` alone is told of its gradients."""
+        self._replayed_to = tell
+        try:
+            return backward()
+        finally:
+            self._replayed_to = None
+
     def _seen(self, site: Site, *, gradients: bool = False) -> bool:
         selected = site.name in self.watched
-        return any(p.sees(site, selected=selected, gradients=gradients) for p in self.probes)
+        # no generator, which `any` may leave half-way: an interrupt in its end would be lost
+        seen = [p.sees(site, selected=selected, gradients=gradients) for p in self.probes]
+        return any(seen)
 
     def _expect_gradient(self, site: Site, x: Tensor, out: Tensor) -> None:
         version = x._version
 
         def arrived(g: Tensor) -> None:
-            if self.replayed_to is not None:
-                self.replayed_to(site, g.detach())
+            if self._replayed_to is not None:
+                self._replayed_to(site, g.detach())
             if self.deaf:
                 return
             if x._version != version and site.kind in ("linear", "conv"):

@@ -76,19 +76,14 @@ class GroupSums:
         counts = np.array(self._counts, np.float64)
         squares = _with_total(torch.stack(self._squares, 1).numpy())  # (parts, groups)
         grams = _with_total(np.stack([self._gram(pieces) for pieces in self._slices]))
-        whole = _figures(counts.sum(), squares.sum(1), grams.sum((1, 2)))
-        errors = _jackknife(counts, squares, grams)
-        noise = squares.sum(1) / counts.sum() - grams.sum((1, 2)) / counts.sum() ** 2
-        return NoiseEstimate(
-            noise=np.maximum(noise, 0.0),
-            gradient2=grams.sum((1, 2)) / counts.sum() ** 2,
-            trace=whole[0],
-            trace_error=errors[0],
-            signal=whole[1],
-            signal_error=errors[1],
-            ratio=whole[2],
-            ratio_error=errors[2],
+        trace, signal, ratio = zip(
+            _figures(counts.sum(), squares.sum(1), grams.sum((1, 2))),
+            _jackknife(counts, squares, grams),
+            strict=True,
         )
+        gradient2 = grams.sum((1, 2)) / counts.sum() ** 2
+        noise = np.maximum(squares.sum(1) / counts.sum() - gradient2, 0.0)
+        return NoiseEstimate(noise, gradient2, *trace, *signal, *ratio)
 
     def _gram(self, pieces: list[slice]) -> Array:
         """Inner products of the groups' sums within one layer, (groups, groups)."""

@@ -7,10 +7,9 @@ from dataclasses import dataclass, replace
 from torch import Tensor, nn
 
 from normscope.errors import InputError
-from normscope.measure.probes.coverage import owner_of
 from normscope.measure.probes.probe import Probe
 from normscope.measure.probes.run import Layers, run_probes
-from normscope.measure.probes.sites import NORM, WEIGHTED, Selection, Site
+from normscope.measure.probes.sites import LAYERS, NORM, Selection, Site, module_of
 from normscope.results import Coverage, LayerStatus
 from normscope.subject.batch import Batch
 from normscope.subject.parameters import ParameterSet, select_parameters
@@ -43,18 +42,18 @@ class ParameterLayers:
 class _Places(Probe):
     """Notes where each parameter is used first."""
 
-    watches = (*WEIGHTED, NORM)
+    watches = (*LAYERS, NORM)
 
     def __init__(self) -> None:
         self.first: dict[str, Site] = {}
 
     def leaving(self, site: Site, x: Tensor, out: Tensor) -> None:
-        owner = owner_of(site.weight) if site.weight else site.name.partition("#")[0]
-        self.first.setdefault(owner, site)
+        for name in site.parameters:
+            self.first.setdefault(module_of(name), site)
 
 
 def parameter_layers(
-    problem: Problem, batch: Batch, *, statistics: str, layers: Layers
+    problem: Problem, batch: Batch, statistics: str, layers: Layers
 ) -> ParameterLayers:
     """The layers that ``layers`` means, numbered as they are met in a pass over ``batch``."""
     places, model = _Places(), problem.model
@@ -63,7 +62,7 @@ def parameter_layers(
     trainable = select_parameters(model, None)
     owned: dict[str, list[str]] = {}
     for name in trainable.names:
-        owned.setdefault(owner_of(name), []).append(name)
+        owned.setdefault(module_of(name), []).append(name)
     reached = [owner for owner in places.first if owner in owned]
     order = reached + [owner for owner in owned if owner not in places.first]
     sites = {owner: _site(model, owner, places.first.get(owner)) for owner in order}
@@ -73,16 +72,12 @@ def parameter_layers(
     if not chosen:
         raise InputError("No layer of this network has a trainable parameter.")
     parameters = trainable.subset([n for o in chosen for n in owned[o]], "the layers chosen")
-    places_in = parameters.slices
+    slices = [[parameters.slices[name] for name in owned[owner]] for owner in chosen]
     status = [LayerStatus(o or "(model)", sites[o].layer, sites[o].kind) for o in chosen]
     total = sum(p.numel() for p in model.parameters())
     frozen = _frozen(model, set(owned)) if layers is None else []
-    return ParameterLayers(
-        parameters,
-        [[places_in[name] for name in owned[owner]] for owner in chosen],
-        Coverage((*status, *frozen), parameters.total / total, total),
-        passes.convention,
-    )
+    coverage = Coverage((*status, *frozen), parameters.total / total, total)
+    return ParameterLayers(parameters, slices, coverage, passes.convention)
 
 
 def _site(model: nn.Module, owner: str, first: Site | None) -> Site:
@@ -92,10 +87,6 @@ def _site(model: nn.Module, owner: str, first: Site | None) -> Site:
 
 
 def _frozen(model: nn.Module, trainable: set[str]) -> list[LayerStatus]:
-    owners = dict.fromkeys(owner_of(name) for name, _ in model.named_parameters())
-    reason = "its parameters are frozen (requires_grad=False)"
-    return [
-        LayerStatus(owner, 0, "other", "skipped", reason)
-        for owner in owners
-        if owner not in trainable
-    ]
+    owners = dict.fromkeys(module_of(name) for name, _ in model.named_parameters())
+    why = 0, "other", "skipped", "its parameters are frozen (requires_grad=False)"
+    return [LayerStatus(owner, *why) for owner in owners if owner not in trainable]

@@ -17,9 +17,11 @@ import torch
 from torch import Tensor, nn
 
 from normscope.errors import MeasurementError
-from normscope.measure._taps import Names, Tap, attach_taps
 from normscope.measure.probes._noise_groups import GROUPS
 from normscope.measure.probes._noise_layers import ParameterLayers
+from normscope.measure.probes.capture import Capture
+from normscope.measure.probes.run import function_of
+from normscope.measure.probes.taps import Names, Tap, Taps
 from normscope.seeds import child_seed
 from normscope.subject.batch import Batch, readable_failures
 from normscope.subject.functional import ModelFunction
@@ -41,28 +43,21 @@ class Gradients:
     """
 
     def __init__(self, problem: Problem, layers: ParameterLayers, *, statistics: str) -> None:
-        self._model = problem.model
-        self._objective = problem.objective
-        self._layers = layers
-        self._seed = problem.seed
-        self._taps: list[Tap] | None = None
+        self._model, self._objective = problem.model, problem.objective
+        self._layers, self._seed = layers, problem.seed
+        self._taps = Taps(self._model, set(layers.parameters.names))
+        self._capture = Capture(self._model, self._taps)
         self._quiet = False  # dropout off, for proofs
         self._passes = 0
         self._summed = problem.objective.loss.summed
-        self.by_sample = False
-        self._proved = False
+        self.by_sample = self.random = self._proved = False
         self.coupling = ""
-        self.random = False
-        self.function = ModelFunction(
-            self._model, layers.parameters, self._objective,
-            statistics=statistics, seed=self._seed, run=self._call,
-        )  # fmt: skip
+        self.function = function_of(problem, layers.parameters, statistics, self._call)
 
     def _call(self, model: nn.Module, inputs: Any) -> Any:
         if self._quiet:
             _drop_nothing(model)
-        if self._taps is not None:
-            attach_taps(model, set(self._layers.parameters.names), self._size, self._taps)
+        self._capture.begin_pass()
         return self._objective.run(model, inputs)
 
     def prepared(self, batch: Batch) -> Batch:
@@ -97,12 +92,8 @@ class Gradients:
         return self.function.reseeded(child_seed(self._seed, "pass", self._passes))
 
     def _squares(self, gradient: Tensor) -> Tensor:
-        return torch.stack(
-            [
-                torch.stack([gradient[piece].double().square().sum() for piece in pieces]).sum()
-                for pieces in self._layers.slices
-            ]
-        )
+        squares = [[gradient[p].double().square().sum() for p in ps] for ps in self._layers.slices]
+        return torch.stack([torch.stack(layer).sum() for layer in squares])
 
     def _require_finite(self, loss: Tensor, gradient: Tensor, batch: Batch) -> None:
         if not bool(loss.isfinite()):
@@ -164,13 +155,10 @@ class Gradients:
             if found is not None and self._agrees(part):
                 return found[0], found[1].sum(0)
             self.by_sample = True
-        total, squares = None, None
-        for i in range(part.size):
+        total, squares = self.of_batch(part.part(0, 1))
+        for i in range(1, part.size):
             gradient, lengths = self.of_batch(part.part(i, i + 1))
-            total = gradient if total is None else total.add_(gradient)
-            squares = lengths if squares is None else squares + lengths
-        assert total is not None
-        assert squares is not None
+            total, squares = total.add_(gradient), squares + lengths
         return total, squares
 
     def _agrees(self, part: Batch) -> bool:
@@ -186,18 +174,15 @@ class Gradients:
 
     def _by_layer(self, function: ModelFunction, part: Batch) -> tuple[Tensor, Tensor] | None:
         """Sum of gradients, and squared lengths (samples, layers); None if a layer is unknown."""
-        self._taps, self._size = [], part.size
-        try:
-            with function.open():
-                leaves, outputs = function.with_graph(part)
-                with torch.enable_grad():
-                    loss = function.loss(outputs, part)
-                    total = loss if self._summed else part.size * loss
-                offsets = [tap.offset for tap in self._taps]
-                found = torch.autograd.grad(total, [*leaves, *offsets], allow_unused=True)
-            taps = self._taps
-        finally:
-            self._taps = None
+        self._taps.begin(part.size)
+        with function.open(), self._capture:
+            leaves, outputs = function.with_graph(part)
+            with torch.enable_grad():
+                loss = function.loss(outputs, part)
+                total = loss if self._summed else part.size * loss
+            taps = self._taps.found
+            offsets = [tap.offset for tap in taps]
+            found = torch.autograd.grad(total, [*leaves, *offsets], allow_unused=True)
         gradient = self._layers.parameters.join(found[: len(leaves)], like=self.function.values[0])
         self._require_finite(loss.detach(), gradient, part)
         names = self._layers.parameters.names
@@ -233,8 +218,8 @@ class _Rows:
 
     def add(self, tap: Tap, delta: Tensor) -> None:
         """Take in one use of one layer."""
-        for names, (x, d) in tap.factors(delta).items():
-            self._factors.setdefault(names, []).append((x, d))
+        for names, pair in tap.factors(delta).items():
+            self._factors.setdefault(names, []).append(tap.stored(*pair))
             self.group.update(dict.fromkeys(names, names))
 
     def complete(self) -> bool:

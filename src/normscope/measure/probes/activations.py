@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any, ClassVar
 
 import torch
@@ -11,9 +12,8 @@ from normscope.measure.probes._histograms import StreamedHistograms, checked_bin
 from normscope.measure.probes.moments import ChannelMoments
 from normscope.measure.probes.probe import Probe
 from normscope.measure.probes.run import Layers, Passes, run_probes
-from normscope.measure.probes.sites import ACTIVATION, NORM, WEIGHTED, Site
+from normscope.measure.probes.sites import ACTIVATION, LAYERS, NORM, WEIGHTED, Site
 from normscope.results.activations import Activations, ChannelStatistics, fitted_growth
-from normscope.results.layers import Coverage
 from normscope.subject.objective import LossFn, LossLike, OutputsFn
 from normscope.subject.problem import as_problem
 from normscope.subject.process import measurement
@@ -31,7 +31,7 @@ class ActivationProbe(Probe):
         histogram: bins of each channel's histogram, even; 0 for none.
     """
 
-    watches: ClassVar[tuple[str, ...]] = (*WEIGHTED, NORM, ACTIVATION)
+    watches: ClassVar[tuple[str, ...]] = (*LAYERS, NORM, ACTIVATION)
 
     def __init__(self, *, histogram: int = BINS) -> None:
         self._bins = checked_bins(histogram)
@@ -51,26 +51,21 @@ class ActivationProbe(Probe):
         maps = site.rows(signal).transpose(1, 2)
         self._channels.setdefault(site.name, _Channels(site, self._bins)).add(maps)
 
-    def result(self, passes: Passes, coverage: Coverage) -> Activations:
-        """What was seen in ``passes``; ``coverage`` is this probe's."""
-        ok = {layer.name for layer in coverage.ok}
-        signals = tuple(c.statistics() for name, c in self._channels.items() if name in ok)
-        return Activations(
-            signals=signals,
-            growth=fitted_growth(tuple(s for s in signals if s.kind in WEIGHTED)),
-            coverage=coverage,
-            num_samples=passes.num_samples,
-            num_batches=passes.num_batches,
-            seed=int(passes.convention["seed"]),
-            convention=passes.convention,
-        )
+    def result(self, passes: Passes, index: int = 0) -> Activations:
+        """What was seen in ``passes`` by this probe, number ``index`` of them."""
+        ok = {layer.name for layer in passes.coverage[index].ok}
+        found = [c for name, c in self._channels.items() if name in ok]
+        signals = tuple(c.statistics() for c in found)
+        steps = [c.site.kind in WEIGHTED and not c.site.side for c in found]
+        growth = fitted_growth(tuple(itertools.compress(signals, steps)))
+        return Activations(signals=signals, growth=growth, **passes.record(index))
 
 
 class _Channels:
     """The sums of one site."""
 
     def __init__(self, site: Site, bins: int) -> None:
-        self._site = site
+        self.site = site
         self._moments = ChannelMoments()
         # What a norm gives goes into an activation, or is added to something that does.
         self._histograms = StreamedHistograms(bins) if bins and site.kind != NORM else None
@@ -87,7 +82,7 @@ class _Channels:
         self._high = high if self._high is None else torch.maximum(self._high, high)
 
     def statistics(self) -> ChannelStatistics:
-        site = self._site
+        site = self.site
         assert self._low is not None
         assert self._high is not None
         return ChannelStatistics(
@@ -159,17 +154,6 @@ def activations(
         [(1, 'linear', 3), (1, 'activation', 3), (2, 'linear', 2)]
     """
     probe = ActivationProbe(histogram=histogram)
-    problem = as_problem(
-        model,
-        data,
-        loss,
-        loss_fn=loss_fn,
-        outputs_fn=outputs_fn,
-        batch_size=batch_size,
-        seed=seed,
-        required=False,
-    )
-    passes = run_probes(
-        problem, [probe], num_batches=num_batches, statistics=statistics, layers=layers
-    )
-    return probe.result(passes, passes.coverage[0])
+    problem = as_problem(model, data, loss, loss_fn, outputs_fn, batch_size, seed, required=False)
+    passes = run_probes(problem, [probe], num_batches, statistics, layers)
+    return probe.result(passes)

@@ -19,7 +19,7 @@ from normscope.measure.probes._conditioning_probe import (
 )
 from normscope.measure.probes._conditioning_slopes import KINDS
 from normscope.measure.probes.run import Layers, run_probes
-from normscope.registry import near_match
+from normscope.registry import check_choice
 from normscope.results.conditioning import Conditioning, CurvatureBlock
 from normscope.results.eigenvalues import checked_share
 from normscope.seeds import checked_seed
@@ -103,25 +103,14 @@ def conditioning(
         >>> found[1].inputs.values, found[1].inputs.kappa(1.0)
         (array([2. , 0.5]), 4.0)
     """
-    problem = as_problem(
-        model, data, loss, loss_fn=loss_fn, outputs_fn=outputs_fn, batch_size=batch_size, seed=seed
-    )
+    problem = as_problem(model, data, loss, loss_fn, outputs_fn, batch_size, seed)
     shares = tuple(checked_share(share) for share in p)
     _check_options(kind, spatial_scale, exact)
     budget = budget_bytes(memory, model_device(problem.model))
-    probe = _probe_of(problem.objective, kind)(
-        kind=kind,
-        centered=centered,
-        spatial_scale=spatial_scale,
-        patches=patches,
-        exact=None if exact is None else ExactCurvature(full=exact == "full", budget=budget),
-        keep_batches=hessian,
-        budget=budget,
-        seed=seed,
-    )
-    passes = run_probes(
-        problem, [probe], num_batches=num_batches, statistics=statistics, layers=layers
-    )
+    curvature = ExactCurvature(full=exact == "full", budget=budget) if exact else None
+    make = _probe_of(problem.objective, kind)
+    probe = make(kind, centered, spatial_scale, patches, curvature, hessian, budget, seed)
+    passes = run_probes(problem, [probe], num_batches, statistics, layers)
     found = tuple(probe.layer(s.name, keep=moments) for s in passes.coverage[0].ok)
     blocks, full = probe.exact.result() if probe.exact else ((), None)
     hessians: tuple[CurvatureBlock, ...] = ()
@@ -143,9 +132,7 @@ def conditioning(
 
 def _check_options(kind: str, spatial_scale: str, exact: str | None) -> None:
     KINDS[kind]  # an unknown name is refused, with the known ones
-    if spatial_scale not in SCALES:
-        hint = near_match(str(spatial_scale), list(SCALES))
-        raise InputError(f"Unknown spatial_scale {spatial_scale!r}. {hint}")
+    check_choice("spatial_scale", spatial_scale, SCALES)
     if exact not in EXACT:
         raise InputError(f"exact must be None, 'blocks' or 'full'. Got {exact!r}.")
 

@@ -2,40 +2,33 @@
 
 from __future__ import annotations
 
-from torch import nn
+from dataclasses import replace
 
 from normscope.errors import MeasurementError
 from normscope.measure.probes._listener import Listener
-from normscope.measure.probes.sites import Site
+from normscope.measure.probes.capture import Capture
+from normscope.measure.probes.sites import LAYERS, Site, module_of
 from normscope.messages import with_article
 from normscope.results import Coverage, LayerStatus
 
+Row = tuple[LayerStatus, tuple[str, ...]]  # with the names of its parameters
 
-def coverage_of(model: nn.Module, listener: Listener, index: int, reached: set[str]) -> Coverage:
+
+def coverage_of(capture: Capture, listener: Listener, index: int) -> Coverage:
     """The layers of probe ``index``; an error with all reasons if not one is ok."""
-    probe = listener.probes[index]
-    sites = [s for s in listener.sites.values() if s.name in listener.watched]
-    layers = [
-        LayerStatus(
-            s.name,
-            s.layer,
-            s.kind,
-            *(listener.troubles.get((index, s.name)) or probe.verdict(s) or ("ok", "")),
-        )
-        for s in sites
-        if s.kind in probe.watches
-    ]
-    counts = {name: p.numel() for name, p in model.named_parameters()}
-    owners = {name: owner_of(name) for name in counts}
-    all_seen = {owner for s in listener.sites.values() for owner in _owners_of(s)}
+    model, probe = capture.model, listener.probes[index]
+    rows = [row for s in listener.sites.values() for row in _rows(listener, index, s)]
     if len(listener.watched) == len(listener.sites):  # all layers were asked for
-        layers += _unseen(model, all_seen, set(owners.values()), reached)
-    ok = {layer.name for layer in layers if layer.status == "ok"}
-    measured = {owner for s in sites if s.name in ok for owner in _owners_of(s)}
-    total = sum(counts.values())
-    share = sum(n for name, n in counts.items() if owners[name] in measured) / max(total, 1)
-    coverage = Coverage(tuple(layers), share, total)
-    if not ok:
+        rows += _unseen(capture, {n for s in listener.sites.values() for n in s.parameters})
+    sizes = {name: p.numel() for name, p in model.named_parameters()}
+    total = sum(sizes.values())
+    # a parameter counts once: where it is measured, if it is anywhere
+    shares = {}
+    for layer, names in sorted(rows, key=lambda row: row[0].status != "ok"):
+        shares[layer] = sum(sizes.pop(name, 0) for name in names) / max(total, 1)
+    layers = tuple(replace(layer, share=shares[layer]) for layer, _ in rows)
+    coverage = Coverage(layers, sum(x.share for x in layers if x.status == "ok"), total)
+    if not coverage.ok:
         kinds = ", ".join(probe.watches)
         raise MeasurementError(
             f"Not one layer of {type(model).__name__} could be measured (kinds looked for: "
@@ -44,29 +37,29 @@ def coverage_of(model: nn.Module, listener: Listener, index: int, reached: set[s
     return coverage
 
 
-def _owners_of(site: Site) -> tuple[str, ...]:
-    plain = site.name.partition("#")[0]
-    return (plain,) if site.weight is None else (plain, owner_of(site.weight))
+def _rows(listener: Listener, index: int, site: Site) -> list[Row]:
+    probe = listener.probes[index]
+    if site.name not in listener.watched or site.kind not in (*probe.watches, *LAYERS):
+        return []
+    status = "skipped", f"layers of the kind {site.kind!r} are not looked at in this measurement"
+    if site.kind in probe.watches:
+        found = listener.troubles.get((index, site.name)) or probe.verdict(site)
+        status = found or ("ok", "")
+    return [(LayerStatus(site.name, site.layer, site.kind, *status), site.parameters)]
 
 
-def owner_of(parameter: str) -> str:
-    """The module a parameter belongs to, as a user would say it."""
-    if ".parametrizations." in parameter:
-        return parameter.partition(".parametrizations.")[0]
-    return parameter.rpartition(".")[0]
-
-
-def _unseen(
-    model: nn.Module, seen: set[str], with_parameters: set[str], reached: set[str]
-) -> list[LayerStatus]:
+def _unseen(capture: Capture, seen: set[str]) -> list[Row]:
+    owned: dict[str, list[str]] = {}
+    for name, _ in capture.model.named_parameters():
+        if name not in seen:
+            owned.setdefault(module_of(name), []).append(name)
     found = []
-    for name, module in model.named_modules():
-        if name not in with_parameters or name in seen:
-            continue
-        kind = type(module).__name__
-        if name in reached:
-            reason = f"what {with_article(kind)} does is not measured"
-        else:
+    for owner, names in owned.items():
+        kind = type(capture.model.get_submodule(owner)).__name__
+        reason = f"what {with_article(kind)} does is not measured"
+        if capture.graph is not None and all(n in capture.graph.unused for n in names):
             reason = "never reached in the forward pass"
-        found.append(LayerStatus(name or kind, 0, "other", "skipped", reason))
+        elif owner not in capture.reached:
+            reason = "not reached in this forward pass"
+        found.append((LayerStatus(owner or kind, 0, "other", "skipped", reason), tuple(names)))
     return found

@@ -8,15 +8,13 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from normscope.errors import InputError
 from normscope.measure.probes._gradient_layers import LayerSums
 from normscope.measure.probes._gradient_outputs import ByClass, FavouredClass
 from normscope.measure.probes.probe import Pass, Probe
 from normscope.measure.probes.run import Layers, Passes, run_probes
-from normscope.measure.probes.sites import ACTIVATION, NORM, WEIGHTED, Site
-from normscope.registry import near_match
+from normscope.measure.probes.sites import ACTIVATION, LAYERS, NORM, Site
+from normscope.registry import check_choice
 from normscope.results.gradients import Gradients
-from normscope.results.layers import Coverage
 from normscope.subject.batch import Batch
 from normscope.subject.objective import LossFn, LossLike, OutputsFn
 from normscope.subject.problem import as_problem
@@ -44,7 +42,7 @@ class GradientProbe(Probe):
         class_layer: for ``"classes"``.
     """
 
-    watches: ClassVar[tuple[str, ...]] = WEIGHTED
+    watches: ClassVar[tuple[str, ...]] = LAYERS
     needs_gradients: ClassVar[bool] = True
 
     def __init__(
@@ -68,11 +66,12 @@ class GradientProbe(Probe):
         self._signals: dict[int, _Signal] = {}  # by address
         self._inputs: dict[str, tuple[Tensor, str]] = {}  # means of layers' inputs, by site
         self._normed: dict[str, Site] = {}  # norm -> the layer whose output it takes
+        self._whole: dict[str, Site] = {}  # layers of which only the weight's gradient is looked at
         self._before: tuple[Site, int] | None = None
 
     def sees(self, site: Site, *, selected: bool, gradients: bool) -> bool:
         """Norms and activations too, for what goes in and out of the layers between them."""
-        if site.kind in WEIGHTED:
+        if site.kind in LAYERS:
             return selected
         return site.kind == NORM or not gradients
 
@@ -88,6 +87,8 @@ class GradientProbe(Probe):
         elif site.kind == NORM:
             if self._before is not None and self._before[1] == x.data_ptr():
                 self._normed[site.name] = self._before[0]
+        elif not _has_terms(site):
+            self._whole[site.name] = site
         else:
             self._inputs[site.name] = self._input_mean(site, x)
         self._before = None
@@ -105,7 +106,7 @@ class GradientProbe(Probe):
         if site.kind == ACTIVATION and site.name in self._means:
             signal = _Signal(out, out._version, self._means[site.name], site.name)
             self._signals[out.data_ptr()] = signal
-        if site.kind in WEIGHTED:
+        if site.kind in LAYERS and _has_terms(site):
             self._before = (site, out.data_ptr())
 
     def gradient(self, site: Site, x: Tensor, g: Tensor) -> None:
@@ -113,6 +114,8 @@ class GradientProbe(Probe):
         if site.kind == NORM:
             if (layer := self._normed.get(site.name)) is not None:
                 self._sums(layer).add_channels(g, site)
+            return
+        if site.name in self._whole:
             return
         mean, source = self._inputs[site.name]
         sums = self._sums(site)
@@ -126,6 +129,10 @@ class GradientProbe(Probe):
         """The outputs, and the partial passes of single classes."""
         self._weights = run.weights
         self._outputs.add(run)
+        for site in self._whole.values():
+            found = run.gradients.get(site.weight or "")
+            if found is not None and "#" not in site.name:
+                self._sums(site).add_whole(found)
         if self._by_class is not None:
             reached = [self._layers[name] for name in self._inputs if name in self._layers]
             self._by_class.add(run, [sums.site for sums in reached if sums.seen])
@@ -135,21 +142,21 @@ class GradientProbe(Probe):
         """A layer without a gradient is not measured."""
         if site.name in self._layers and self._layers[site.name].seen:
             return None
+        if not _has_terms(site) and "#" in site.name:
+            return "skipped", "the gradient of its weight is with its first use"
+        if not _has_terms(site) and site.weight is None:
+            return "skipped", "its weight is no parameter, but computed from others"
         return "skipped", "the loss does not depend on what comes out of it"
 
-    def result(self, passes: Passes, coverage: Coverage) -> Gradients:
-        """What was seen in ``passes``; ``coverage`` is this probe's."""
-        layers = [self._layers[layer.name] for layer in coverage.ok]
+    def result(self, passes: Passes, index: int = 0) -> Gradients:
+        """What was seen in ``passes`` by this probe, number ``index`` of them."""
+        layers = [self._layers[layer.name] for layer in passes.coverage[index].ok]
         return Gradients(
             layers=tuple(sums.result(self._weights) for sums in layers),
-            coverage=coverage,
             loss=passes.loss,
-            num_samples=passes.num_samples,
-            num_batches=passes.num_batches,
-            seed=int(passes.convention["seed"]),
             outputs=self._outputs.result(),
             classes=self._by_class.result() if self._by_class else None,
-            convention=passes.convention,
+            **passes.record(index),
         )
 
 
@@ -180,7 +187,8 @@ def gradients(
 
     say where it cancels: T4 / T1 is 1 if all samples and positions pull a weight in one direction,
     about 1 / sqrt(samples x positions) if they are independent. T2 and T3 are NaN where a layer
-    sees samples and positions on one axis, and cannot tell them apart. Beside them: moments and
+    cannot tell samples from positions, and all four for embeddings, experts, recurrent layers and
+    transposed convolutions, whose gradient is no such sum. Beside them: moments and
     histogram of the entries; the matrix of in- and out-channels and its rank-one share; gradient
     against weight; mean of an in-channel (before its activation) against the gradient of its
     weights; gradients of the channels, taken behind the norm that follows a layer, since in front
@@ -217,13 +225,14 @@ def gradients(
         1.0
     """
     probe = GradientProbe(quantities=quantities, class_layer=class_layer)
-    problem = as_problem(
-        model, data, loss, loss_fn=loss_fn, outputs_fn=outputs_fn, batch_size=batch_size, seed=seed
-    )
-    passes = run_probes(
-        problem, [probe], num_batches=num_batches, statistics=statistics, layers=layers
-    )
-    return probe.result(passes, passes.coverage[0])
+    problem = as_problem(model, data, loss, loss_fn, outputs_fn, batch_size, seed)
+    passes = run_probes(problem, [probe], num_batches, statistics, layers)
+    return probe.result(passes)
+
+
+def _has_terms(site: Site) -> bool:
+    """Whether the gradient is a sum over output positions of gradient times input."""
+    return site.matrix and not (site.geometry is not None and site.geometry.transposed)
 
 
 def _channel_mean(site: Site, x: Tensor) -> Tensor:
@@ -233,7 +242,5 @@ def _channel_mean(site: Site, x: Tensor) -> Tensor:
 def _checked(quantities: str | Sequence[str]) -> tuple[str, ...]:
     chosen = (quantities,) if isinstance(quantities, str) else tuple(quantities)
     for name in chosen:
-        if name not in QUANTITIES:
-            hint = near_match(str(name), [*QUANTITIES])
-            raise InputError(f"Unknown quantity {name!r}. {hint}")
+        check_choice("quantity", name, QUANTITIES)
     return chosen

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -14,13 +15,7 @@ from torch import Tensor, nn
 from normscope.checks import Array
 from normscope.errors import InputError
 from normscope.measure.divergence import Divergence
-from normscope.measure.probes._landscape_directions import (
-    State,
-    by_filter,
-    difference,
-    given_tensors,
-    random_direction,
-)
+from normscope.measure.probes._landscape_directions import State, by_filter, random_direction
 from normscope.measure.probes._landscape_terrain import Terrain, Visit
 from normscope.measure.probes.run import Layers
 from normscope.measure.progress import progress
@@ -104,12 +99,10 @@ def landscape(
         >>> landscape(net, (x, 0 * x), "mse", distances=[0, 0.5, 1, 2]).loss  # (2 - 2t)^2 / 2
         array([2. , 0.5, 0. , 2. ])
     """
-    problem = as_problem(
-        model, data, loss, loss_fn=loss_fn, outputs_fn=outputs_fn, batch_size=batch_size, seed=seed
-    )
+    problem = as_problem(model, data, loss, loss_fn, outputs_fn, batch_size, seed)
     check_statistics(problem.model, statistics)
     _check_normalize(normalize)
-    terrain = Terrain(problem, num_batches, statistics=statistics, layers=layers, start=start)
+    terrain = Terrain(problem, num_batches, statistics, layers, start)
     if end is not None and direction != "gradient":
         raise InputError("Pass either direction= or end=: the way to a state is its own direction.")
     kinds = direction if isinstance(direction, tuple) else (direction,)
@@ -123,9 +116,7 @@ def landscape(
     visits = []
     with progress("points of the landscape", len(points)) as tick:
         for point in points:
-            visits.append(
-                origin if not any(point) else terrain.visit(_moved(terrain, steps, point))
-            )
+            visits.append(terrain.visit(_moved(terrain, steps, point)) if any(point) else origin)
             tick()
     edge = None
     if len(axes) == 1:
@@ -137,42 +128,39 @@ def landscape(
     return _record(terrain, axes, visits, origin, edge, compass.words, divergence, seed)
 
 
+@dataclass(frozen=True, eq=False)
 class _Compass:
     """Makes directions, and says in words what they are."""
 
-    def __init__(
-        self, terrain: Terrain, end: State | None, normalize: str | None, seed: int
-    ) -> None:
-        self._terrain = terrain
-        self._end = end
-        self._normalize = normalize
-        self._seed = seed
-        self.words: list[str] = []
+    terrain: Terrain
+    end: State | None
+    normalize: str | None
+    seed: int
+    words: list[str] = field(default_factory=list)
 
     def direction(self, kind: Any, index: int) -> list[Tensor]:
         """One tensor per parameter."""
         step, words = self._raw(kind, index)
-        wanted = self._normalize or ("filter" if kind == "random" else "none")
+        wanted = self.normalize or ("filter" if kind == "random" else "none")
         if wanted == "filter":
-            terrain = self._terrain
-            step = by_filter(terrain.model, terrain.parameters, terrain.start, step)
+            terrain = self.terrain
+            step = by_filter(terrain.model, terrain.parameters.names, terrain.start, step)
             words += ", filters as long as the network's"
         self.words.append(words)
         return step
 
     def _raw(self, kind: Any, index: int) -> tuple[list[Tensor], str]:
-        terrain = self._terrain
-        if self._end is not None:
-            end = given_tensors(terrain.model, terrain.parameters, self._end, terrain.start, "end")
-            return difference(terrain.start, end), "the way to the end state"
+        terrain = self.terrain
+        if self.end is not None:
+            pairs = zip(terrain.start, terrain.given(self.end, terrain.start, "end"), strict=True)
+            return [end - start for start, end in pairs], "the way to the end state"
         if isinstance(kind, Mapping):
             zeros = [torch.zeros_like(value) for value in terrain.start]
-            given = given_tensors(terrain.model, terrain.parameters, kind, zeros, "direction")
-            return given, "the direction given"
+            return terrain.given(kind, zeros, "direction"), "the direction given"
         if kind == "gradient":
             return [-g for g in terrain.gradient()], "minus the gradient"
         if kind == "random":
-            return random_direction(terrain.start, self._seed, index), "a random direction"
+            return random_direction(terrain.start, self.seed, index), "a random direction"
         raise InputError(
             "direction must be 'gradient', 'random', a dict of tensors by parameter name, or a "
             f"tuple of two of these. Got {kind!r}."

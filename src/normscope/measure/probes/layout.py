@@ -8,37 +8,49 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from normscope.measure.probes._operations import is_norm
 from normscope.measure.probes.moments import ChannelMoments
-from normscope.measure.probes.probe import Probe
-from normscope.measure.probes.run import Layers, run_probes
-from normscope.measure.probes.sites import NORM, WEIGHTED, Site
-from normscope.results.layout import Layout, NormUse
+from normscope.measure.probes.probe import Pass, Probe
+from normscope.measure.probes.run import run_probes
+from normscope.measure.probes.sites import LAYERS, NORM, Site
+from normscope.results.layout import LayerUse, Layout, NormUse
+from normscope.subject.graph import Graph, Layer
+from normscope.subject.graph.operations import POINTWISE
+from normscope.subject.graph.placing import PlacedNorm
+from normscope.subject.graph.record import Node
+from normscope.subject.norms import NormCard, norm_cards
 from normscope.subject.objective import LossFn, LossLike, OutputsFn
-from normscope.subject.problem import as_problem
+from normscope.subject.problem import Problem, as_problem, graph_of
 from normscope.subject.reading import NUM_BATCHES
-from normscope.subject.session import original_module
 from normscope.subject.statistics import frozen_norms
 
 
 class LayoutProbe(Probe):
-    """Notes the order of weighted layers and norms, and the moments of what goes into norms."""
+    """Reads the graph, and the moments of what goes into norms and layers with weights."""
 
-    watches = (*WEIGHTED, NORM)
+    watches = (*LAYERS, NORM)
+    graph: Graph
 
-    def __init__(self) -> None:
-        self.order: dict[str, Site] = {}
+    def __init__(self, problem: Problem) -> None:
+        self._problem = problem
         self.moments: dict[str, ChannelMoments] = {}
-        self.power: dict[str, tuple[float, int]] = {}
+        self._squares: dict[str, tuple[float, int]] = {}
 
     def entering(self, site: Site, x: Tensor) -> None:
-        self.order.setdefault(site.name, site)
         if site.kind == NORM:
             self.moments.setdefault(site.name, ChannelMoments()).add(site.rows(x))
-        else:
-            total, count = self.power.get(site.name, (0.0, 0))
-            squares = float(x.double().square().sum())
-            self.power[site.name] = total + squares, count + x.numel()
+        elif x.is_floating_point():
+            for name in {site.name, site.weight or site.name}:
+                total, count = self._squares.get(name, (0.0, 0))
+                squares = float(x.double().square().sum())
+                self._squares[name] = total + squares, count + x.numel()
+
+    def finished(self, run: Pass) -> None:
+        self.graph = run.graph or graph_of(self._problem, run.batch)
+
+    def power(self, *names: str) -> float:
+        """Mean square of what goes into a layer, known by its name or its weight."""
+        seen = (self._squares[name] for name in names if name in self._squares)
+        return next((total / count for total, count in seen), math.nan)
 
 
 def norm_layout(
@@ -51,7 +63,6 @@ def norm_layout(
     batch_size: int | None = None,
     num_batches: int | None = NUM_BATCHES,
     statistics: str = "batch",
-    layers: Layers = None,
     seed: int = 0,
 ) -> Layout:
     """The norms of a network in forward order, used or not, and what they leave out.
@@ -67,7 +78,6 @@ def norm_layout(
         batch_size: samples in a batch, 128 by default; a loader brings its own.
         num_batches: how many of the first batches are looked at; None for all.
         statistics: what batch norm does.
-        layers: which layers; None for all.
         seed: of dropout, and of the order of a data set.
 
     Example:
@@ -75,85 +85,126 @@ def norm_layout(
         >>> norm_layout(net, [(torch.randn(8, 3), None)])
         Layout(1 of 1 hidden layers normalized)
     """
-    probe = LayoutProbe()
-    problem = as_problem(
-        model,
-        data,
-        loss,
-        loss_fn=loss_fn,
-        outputs_fn=outputs_fn,
-        batch_size=batch_size,
-        seed=seed,
-        required=False,
-    )
-    passes = run_probes(
-        problem, [probe], num_batches=num_batches, statistics=statistics, layers=layers
-    )
-    order = list(probe.order.values())
-    weighted = [i for i, site in enumerate(order) if site.kind != NORM]
-    ends = [*weighted[1:], len(order)]
-    after = [order[i + 1 : end] for i, end in zip(weighted, ends, strict=True)]
-    last = order[weighted[-1]]
-    total, count = probe.power[last.name]
+    problem = as_problem(model, data, loss, loss_fn, outputs_fn, batch_size, seed, required=False)
+    probe = LayoutProbe(problem)
+    passes = run_probes(problem, [probe], num_batches, statistics)
+    graph, last = probe.graph, probe.graph.last
+    hidden = [layer for layer in graph.layers if not layer.side and _behind_others(graph, layer)]
+    alone = LayerUse("none", "", 0, "raw")  # the outputs depend on no layer
+    layers = tuple(_layer_use(layer, probe) for layer in graph.layers)
+    end = next((x for x in layers if last is not None and x.name == last.name), alone)
     return Layout(
-        norms=_norms(original_module(model), probe),
-        hidden_layers=len(weighted) - 1,
-        normalized=sum(bool(norms) for norms in after[:-1]),
-        last=last.name,
-        last_input_norm=after[-2][-1].name if len(after) > 1 and after[-2] else None,
-        output_norm=after[-1][-1].name if after[-1] else None,
-        last_input_power=total / count,
+        norms=_norms(problem.model, probe),
+        hidden_layers=len(hidden),
+        normalized=sum(layer.state in ("norm", "act", "sum") for layer in hidden),
+        last=end.name,
+        last_input_norm=end.norm,
+        output_norm=graph.output_norm,
+        last_input_power=end.power,
         coverage=passes.coverage[0],
         convention=passes.convention,
+        layers=layers,
+        side=_side(graph),
+        attention=len(graph.attention),
+        residuals=len(graph.residuals),
     )
+
+
+def _behind_others(graph: Graph, layer: Layer) -> bool:
+    return any(graph.depth[i] for i in graph.flow.weighted[layer.nodes[0]].inputs)
+
+
+def _layer_use(layer: Layer, probe: LayoutProbe) -> LayerUse:
+    place = layer.kind, layer.depth, layer.state, layer.norm, layer in probe.graph.heads
+    return LayerUse(layer.name, *place, probe.power(layer.name, layer.weight))
+
+
+def _side(graph: Graph) -> tuple[str, ...]:
+    """Layers off the way to the outputs, and the activations behind them, use by use."""
+    found = [name for layer in graph.layers if layer.side for name in _uses(layer.name, layer.uses)]
+    activations: dict[str, list[bool]] = {}
+    for node in graph.flow.nodes:
+        if node.op in POINTWISE:
+            layer = graph.of_node.get(graph.flow.source(node.inputs[0]))
+            side = layer is not None and layer.side
+            activations.setdefault(_activation_name(graph, node), []).append(side)
+    for name, sides in activations.items():
+        found += [use for use, side in zip(_uses(name, len(sides)), sides, strict=True) if side]
+    return tuple(found)
+
+
+def _activation_name(graph: Graph, node: Node) -> str:
+    """As probes call it: an ``nn.ReLU`` by its own name, a function by that of who calls it."""
+    path, module = graph.record.path(node), graph.record.frames[node.frame].module
+    own = type(module).__module__.startswith("torch.nn.") and not [*module.children()]
+    function = graph.record.function(node).rstrip("_")
+    return path if own and path else f"{path}.{function}".lstrip(".")
 
 
 def _norms(model: nn.Module, probe: LayoutProbe) -> tuple[NormUse, ...]:
-    modules, frozen = dict(model.named_modules()), frozen_norms(model)
-    used = [site for site in probe.order.values() if site.kind == NORM]
-    found = []
-    for site in used:
-        layer = modules.get(site.name.partition("#")[0])
-        gap, ratio, apart = _disagreement(layer, probe.moments[site.name])
-        tracked = getattr(layer, "num_batches_tracked", None)
-        found.append(
-            NormUse(
-                name=site.name,
-                kind=site.operation,
-                number=site.layer,
-                used=True,
-                gamma=_gamma(layer),
-                mean_gap=gap,
-                variance_ratio=ratio,
-                variance_gap=apart,
-                updates=-1 if tracked is None else int(tracked),
-                frozen=site.name.partition("#")[0] in frozen,
-            )
-        )
-    seen = {site.name for site in used}
-    for name, module in modules.items():
-        if is_norm(module) and name not in seen:
-            kind, gamma = type(module).__name__, _gamma(module)
+    modules, frozen, graph = dict(model.named_modules()), frozen_norms(model), probe.graph
+    found = [
+        _norm_use(norm, name, graph.depth[node], modules.get(norm.name), frozen, probe)
+        for norm in graph.norms
+        if norm.name not in graph.dropped
+        for name, node in zip(_uses(norm.name, norm.uses), sorted(norm.places), strict=True)
+    ]
+    ran = {*graph.reached, *probe.moments} - graph.dropped
+    for name, card in norm_cards(model).items():
+        if name not in ran:
+            kind, gamma = type(modules[name]).__name__, _gamma(modules[name], card)
             found.append(NormUse(name, kind, 0, False, gamma, frozen=name in frozen))
     return tuple(found)
 
 
-def _gamma(layer: nn.Module | None) -> float:
-    weight = getattr(layer, "weight", None)
-    if not isinstance(weight, Tensor):
-        return 1.0
-    return float(weight.detach().double().square().mean().sqrt())
+def _uses(name: str, count: int) -> list[str]:
+    return [name, *(f"{name}#{use}" for use in range(2, count + 1))]
 
 
-def _disagreement(layer: nn.Module | None, moments: ChannelMoments) -> tuple[float, float, float]:
+def _norm_use(
+    norm: PlacedNorm,
+    name: str,
+    depth: int,
+    layer: nn.Module | None,
+    frozen: dict[str, nn.Module],
+    probe: LayoutProbe,
+) -> NormUse:
+    card: NormCard | None = norm.card
+    if layer is None or card is None:  # written as a function
+        return NormUse(name, norm.kind, depth, True, 1.0, over_batch=norm.kind == "batch")
+    gap, ratio, apart = _disagreement(layer, card, probe.moments.get(name))
+    tracked = getattr(layer, "num_batches_tracked", None)
+    return NormUse(
+        name=name,
+        kind=type(layer).__name__,
+        number=depth,
+        used=True,
+        gamma=_gamma(layer, card),
+        mean_gap=gap,
+        variance_ratio=ratio,
+        variance_gap=apart,
+        updates=-1 if tracked is None else int(tracked),
+        frozen=norm.name in frozen,
+        over_batch=card.over_batch and norm.name not in frozen,
+    )
+
+
+def _gamma(layer: nn.Module, card: NormCard) -> float:
+    gamma = card.gamma(layer)
+    return 1.0 if gamma is None else float(gamma.detach().double().square().mean().sqrt())
+
+
+def _disagreement(
+    layer: nn.Module, card: NormCard, moments: ChannelMoments | None
+) -> tuple[float, float, float]:
     """How far running statistics are from those of the batches, as `NormUse` has them."""
-    mean, variance = getattr(layer, "running_mean", None), getattr(layer, "running_var", None)
-    if not isinstance(mean, Tensor) or not isinstance(variance, Tensor):
+    stored = card.stored_statistics(layer)
+    if stored is None or moments is None or card.kind == "population":  # which trains with them
         return math.nan, math.nan, math.nan
-    mean, variance = mean.detach().double().cpu(), variance.detach().double().cpu()
+    mean, variance = (statistic.detach().double().cpu() for statistic in stored)
     # A constant channel has no variance, and none of it matters beside the layer's eps.
-    eps = max(float(getattr(layer, "eps", 0.0) or 0.0), torch.finfo(torch.float32).tiny)
-    scaled = (moments.mean - mean) / (variance + eps).sqrt()
-    logs = torch.log((moments.variance + eps) / (variance + eps))
+    eps = max(card.eps or 0.0, torch.finfo(torch.float32).tiny)
+    scaled = ((moments.mean - mean) / (variance + eps).sqrt()).nan_to_num(math.inf, math.inf)
+    logs = torch.log((moments.variance + eps) / (variance + eps)).nan_to_num(math.inf, math.inf)
     apart = logs.square().mean().sqrt()
     return float(scaled.square().mean().sqrt()), float(logs.mean().exp()), float(apart.exp())

@@ -101,7 +101,7 @@ def gradient_noise(
     source = problem.source
     with kept_generators(source.generators), contextlib.closing(source.epoch(0)) as batches:
         first = next(batches)
-        found = _layers(problem, first, statistics=statistics, layers=layers)
+        found = _layers(problem, first, statistics, layers)
         gradients = Gradients(problem, found, statistics=statistics)
         prepared = gradients.prepared(first)
         with gradients.guarded(first):
@@ -112,12 +112,12 @@ def gradient_noise(
         return _exact(gradients, rest, source.per_epoch, found, sizes, problem.seed)
 
 
-def _layers(problem: Problem, batch: Batch, *, statistics: str, layers: Layers) -> ParameterLayers:
+def _layers(problem: Problem, batch: Batch, statistics: str, layers: Layers) -> ParameterLayers:
     """The layers, from a pass over few samples if the model takes few."""
     with contextlib.suppress(NormscopeError):
         few = batch.part(0, min(FEW, batch.size)) if batch.size else batch
-        return parameter_layers(problem, few, statistics=statistics, layers=layers)
-    return parameter_layers(problem, batch, statistics=statistics, layers=layers)
+        return parameter_layers(problem, few, statistics, layers)
+    return parameter_layers(problem, batch, statistics, layers)
 
 
 def _exact(
@@ -146,9 +146,7 @@ def _exact(
     within = np.where(chosen <= n, (n - chosen) / (n - 1), np.nan)
     route = "one backward pass per sample" if gradients.by_sample else "layer by layer"
     return _record(
-        layers,
-        [estimate] * len(chosen),
-        gradients=gradients,
+        layers, [estimate] * len(chosen), gradients, n, f"gradients of single samples, {route}",
         noise=estimate.noise,
         gradient2=estimate.gradient2,
         batch_sizes=chosen,
@@ -157,11 +155,9 @@ def _exact(
         without_replacement_error=np.zeros_like(replaced),
         noise_scale=np.repeat(estimate.ratio[:, None], len(chosen), 1),
         noise_scale_error=np.repeat(estimate.ratio_error[:, None], len(chosen), 1),
-        num_samples=n,
         draws=0,
         seed=seed,
-        route=f"gradients of single samples, {route}",
-    )
+    )  # fmt: skip
 
 
 def _measured(
@@ -189,33 +185,29 @@ def _measured(
                     sums.add(1, *gradients.of_batch(batch))
                 tick()
             estimates.append(sums.estimate())
-    parts = 1 + len(layers.names)
+    none = np.full(1 + len(layers.names), np.nan)
+    route = f"{draws} batches drawn of each size, each with its own statistics"
     with np.errstate(divide="ignore"):  # noise of different samples -> of independent ones
         whole = np.array(chosen) * (pool.size - 1) / (pool.size - np.array(chosen))
     scale = np.where(np.isfinite(whole), whole, np.nan)
     return _record(
-        layers,
-        estimates,
-        gradients=gradients,
-        noise=np.full(parts, np.nan),
-        gradient2=np.full(parts, np.nan),
+        layers, estimates, gradients, pool.size, route,
+        noise=none,
+        gradient2=none.copy(),
         batch_sizes=np.array(chosen, np.int64),
-        with_replacement=np.full((parts, len(chosen)), np.nan),
+        with_replacement=np.repeat(none[:, None], len(chosen), 1),
         without_replacement=np.stack([e.trace for e in estimates], 1),
         without_replacement_error=np.stack([e.trace_error for e in estimates], 1),
         noise_scale=np.stack([e.ratio for e in estimates], 1) * scale,
         noise_scale_error=np.stack([e.ratio_error for e in estimates], 1) * scale,
-        num_samples=pool.size,
         draws=draws,
         seed=seed,
-        route=f"{draws} batches drawn of each size, each with its own statistics",
-    )
+    )  # fmt: skip
 
 
 def _record(
     layers: ParameterLayers,
     estimates: Sequence[NoiseEstimate],
-    *,
     gradients: Gradients,
     num_samples: int,
     route: str,

@@ -81,19 +81,8 @@ def order_parameters(
         (('0', '2'), 1.0)
     """
     probe = _OrderProbe(checked_count(directions, "directions"), seed)
-    problem = as_problem(
-        model,
-        data,
-        loss,
-        loss_fn=loss_fn,
-        outputs_fn=outputs_fn,
-        batch_size=batch_size,
-        seed=seed,
-        required=False,
-    )
-    passes = run_probes(
-        problem, [probe], num_batches=num_batches, statistics=statistics, layers=layers
-    )
+    problem = as_problem(model, data, loss, loss_fn, outputs_fn, batch_size, seed, required=False)
+    passes = run_probes(problem, [probe], num_batches, statistics, layers)
     theory = probe.theory(original_module(model), statistics)
     return _profile(probe, passes, theory, seed)
 
@@ -186,13 +175,9 @@ class _OrderProbe(Probe):
             vectors = self._random.choice([-1.0, 1.0], shape) / math.sqrt(total)
         made = []
         for vector in vectors:
-            parts = np.split(vector, np.cumsum(sizes)[:-1])
-            made.append(
-                [
-                    torch.as_tensor(part).to(o).reshape(o[:1].shape).expand_as(o)
-                    for part, o in zip(parts, outputs, strict=True)
-                ]
-            )
+            parts = zip(np.split(vector, np.cumsum(sizes)[:-1]), outputs, strict=True)
+            columns = [(torch.as_tensor(part).to(o), o) for part, o in parts]
+            made.append([column.reshape(o[:1].shape).expand_as(o) for column, o in columns])
         return made
 
     def _signed(self, slopes: list[Tensor]) -> list[Tensor]:
@@ -259,11 +244,7 @@ def _profile(probe: _OrderProbe, passes: Passes, theory: OrderTheory, seed: int)
         theory_notes=theory.notes,
         backward_reason=probe.backward_reason,
         coupled=np.array([n in coupled for n in names]),
-        coverage=passes.coverage[0],
-        convention=passes.convention,
-        num_samples=passes.num_samples,
-        num_batches=passes.num_batches,
-        seed=seed,
+        **passes.record() | {"seed": seed},
     )
 
 

@@ -6,12 +6,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor
 
 from normscope.measure.probes.sites import WEIGHTED, Site
 from normscope.subject.batch import Batch, float_leaves
 from normscope.subject.functional import ModelFunction
+from normscope.subject.graph import Graph
 from normscope.subject.objective import Objective
+
+Tell = Callable[[Site, Tensor], None]
 
 
 class SkipLayer(Exception):  # noqa: N818 - a signal, not an error
@@ -32,6 +36,7 @@ class Pass:
         loss: one number.
         gradients: of the loss, by parameter name; None where the loss does not depend on it.
         weights: values of the parameters, by name.
+        graph: of the model; None where it cannot be read.
     """
 
     objective: Objective
@@ -43,8 +48,8 @@ class Pass:
     loss: Tensor
     gradients: dict[str, Tensor | None]
     weights: dict[str, Tensor]
-    _quietly: Callable[[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]], Any]
-    _replay: Callable[..., Any]
+    graph: Graph | None
+    _replay: Callable[[Tell, Callable[[], Any]], Any]
     _spared: frozenset[str] = frozenset()
 
     def pulled_back(
@@ -54,17 +59,17 @@ class Pass:
 
         ``slopes`` has one tensor per floating-point output. No probe is told of this pass.
         """
-        found = self._quietly(
-            float_leaves(self.outputs), [self.weights[n] for n in names], list(slopes)
-        )
+        return self._gradients(float_leaves(self.outputs), slopes, names)
+
+    def _gradients(
+        self, outputs: Sequence[Tensor], slopes: Sequence[Tensor], names: Sequence[str]
+    ) -> dict[str, Tensor | None]:
+        weights = [self.weights[name] for name in names]
+        found = torch.autograd.grad(outputs, weights, slopes, retain_graph=True, allow_unused=True)
         return dict(zip(names, found, strict=True))
 
     def replayed(
-        self,
-        slopes: Sequence[Tensor],
-        tell: Callable[[Site, Tensor], None],
-        *,
-        parameters: bool = True,
+        self, slopes: Sequence[Tensor], tell: Tell, *, parameters: bool = True
     ) -> dict[str, Tensor | None]:
         """One more backward pass, of <slopes, outputs>: ``tell(site, g)`` for each site seen.
 
@@ -76,8 +81,7 @@ class Pass:
         pairs = zip(float_leaves(self.outputs), slopes, strict=True)
         outputs, kept = zip(*((o, s) for o, s in pairs if o.requires_grad), strict=True)
         names = [n for n in self.weights if parameters or n not in self._spared]
-        found = self._replay(outputs, [self.weights[n] for n in names], kept, tell)
-        return dict(zip(names, found, strict=True))
+        return self._replay(tell, lambda: self._gradients(outputs, kept, names))
 
 
 class Probe:

@@ -15,14 +15,15 @@ from normscope.measure.probes._listener import Listener
 from normscope.measure.probes.capture import Capture
 from normscope.measure.probes.coverage import coverage_of
 from normscope.measure.probes.probe import Pass, Probe
-from normscope.measure.probes.sites import Selection, Site
+from normscope.measure.probes.sites import Selection
 from normscope.measure.progress import progress
 from normscope.results import Coverage
 from normscope.subject.batch import Batch, readable_failures
 from normscope.subject.functional import ModelFunction
-from normscope.subject.interrupts import interruptible, safe_point
+from normscope.subject.graph import Graph
+from normscope.subject.interrupts import held, interruptible, safe_point
 from normscope.subject.parameters import ParameterSet, computed_dtype, half_precision
-from normscope.subject.problem import Problem
+from normscope.subject.problem import Problem, graph_of
 from normscope.subject.process import measurement
 from normscope.subject.reading import Stream
 from normscope.subject.statistics import check_statistics, in_words
@@ -48,12 +49,21 @@ class Passes:
     num_samples: int
     loss: float
 
+    def record(self, index: int = 0) -> dict[str, Any]:
+        """What every result of probe ``index`` says of its passes."""
+        return {
+            "coverage": self.coverage[index],
+            "num_samples": self.num_samples,
+            "num_batches": self.num_batches,
+            "seed": int(self.convention["seed"]),
+            "convention": self.convention,
+        }
+
 
 @measurement
 def run_probes(
     problem: Problem,
     probes: Sequence[Probe],
-    *,
     num_batches: int | None = None,
     statistics: str = "batch",
     layers: Layers = None,
@@ -87,23 +97,14 @@ class _Passing:
     def __init__(
         self, problem: Problem, probes: Sequence[Probe], selection: Selection, statistics: str
     ) -> None:
-        self._model = problem.model
-        self._objective = problem.objective
-        self._probes = probes
-        self._selection = selection
-        self._statistics = statistics
-        self._seed = problem.seed
+        self._problem, self._probes = problem, probes
+        self._model, self._objective = problem.model, problem.objective
+        self._selection, self._statistics = selection, statistics
         self._backward = any(probe.needs_gradients for probe in probes)
         self._listener = Listener(probes, selection)
         self._capture = Capture(self._model, self._listener)
-        self.function = ModelFunction(
-            self._model,
-            every_parameter(self._model),
-            self._objective,
-            statistics=statistics,
-            seed=self._seed,
-            run=self._call,
-        )
+        parameters = every_parameter(self._model)
+        self.function = function_of(problem, parameters, statistics, self._call)
         self._losses: list[float] = []
 
     def _call(self, model: nn.Module, inputs: Any) -> Any:
@@ -115,6 +116,8 @@ class _Passing:
         function, listener, backward = self.function, self._listener, self._backward
         with self._guarded(batch):
             batch = function.prepared(batch)
+        if not self._losses:
+            self._capture.follow(readable_graph(self._problem, batch))
         for probe in self._probes:
             probe.starting(batch)
         graph = backward or any(probe.keeps_graph for probe in self._probes)
@@ -156,12 +159,7 @@ class _Passing:
         return list(torch.autograd.grad(loss, leaves, retain_graph=keep, allow_unused=True))
 
     def _finish(
-        self,
-        batch: Batch,
-        outputs: Any,
-        loss: Tensor | None,
-        leaves: list[Tensor],
-        gradients: list[Tensor | None],
+        self, batch: Batch, outputs: Any, loss: Tensor | None, leaves: list[Tensor], gradients: Any
     ) -> None:
         names = self.function.parameters.names
         value = torch.tensor(float("nan")) if loss is None else loss.detach()
@@ -176,8 +174,8 @@ class _Passing:
             loss=value,
             gradients=dict(zip(names, gradients, strict=True)) if gradients else {},
             weights=dict(zip(names, leaves, strict=True)),
-            _quietly=self._quietly,
-            _replay=self._replay,
+            graph=self._capture.graph,
+            _replay=self._listener.replayed,
             _spared=self._listener.spared,
         )
         self._listener.deaf = True
@@ -185,40 +183,30 @@ class _Passing:
             for probe in self._probes:
                 probe.finished(run)
 
-    def _quietly(
-        self, outputs: Sequence[Tensor], inputs: Sequence[Tensor], slopes: Sequence[Tensor]
-    ) -> Any:
-        return torch.autograd.grad(
-            list(outputs), list(inputs), list(slopes), retain_graph=True, allow_unused=True
-        )
-
-    def _replay(
-        self,
-        outputs: Sequence[Tensor],
-        inputs: Sequence[Tensor],
-        slopes: Sequence[Tensor],
-        tell: Callable[[Site, Tensor], None],
-    ) -> Any:
-        self._listener.replayed_to = tell
-        try:
-            return self._quietly(outputs, inputs, slopes)
-        finally:
-            self._listener.replayed_to = None
-
     def result(self, stream: Stream) -> Passes:
         """Coverage and convention, once all batches are done."""
         self._selection.require_found(self._listener.names)
-        coverage = tuple(
-            coverage_of(self._model, self._listener, index, self._capture.reached)
-            for index in range(len(self._probes))
-        )
-        return Passes(
-            coverage=coverage,
-            convention=measured_with(self.function, self._statistics, stream),
-            num_batches=len(stream.sizes),
-            num_samples=sum(stream.sizes),
-            loss=sum(self._losses) / len(self._losses),
-        )
+        seen = [coverage_of(self._capture, self._listener, i) for i in range(len(self._probes))]
+        convention = measured_with(self.function, self._statistics, stream)
+        loss = sum(self._losses) / len(self._losses)
+        return Passes(tuple(seen), convention, len(stream.sizes), sum(stream.sizes), loss)
+
+
+def readable_graph(problem: Problem, batch: Batch) -> Graph | None:
+    """The graph of the model, or None where it cannot be read: layers are then counted."""
+    try:
+        with held():  # an interrupt at the end of a generator would be lost
+            return graph_of(problem, batch)
+    except Exception:  # what is wrong with the model or the batch shows when it is measured
+        return None
+
+
+def function_of(
+    problem: Problem, parameters: ParameterSet, statistics: str, run: Callable[..., Any]
+) -> ModelFunction:
+    """The model as a function of its parameters, run by another function."""
+    how = problem.model, parameters, problem.objective
+    return ModelFunction(*how, statistics=statistics, seed=problem.seed, run=run)
 
 
 def measured_with(function: ModelFunction, statistics: str, stream: Stream) -> dict[str, str]:
@@ -244,9 +232,5 @@ def every_parameter(model: nn.Module) -> ParameterSet:
             f"{type(model).__name__} has no floating-point parameters, so there is no layer to "
             "measure. Pass the module that holds the layers."
         )
-    return ParameterSet(
-        tuple(real),
-        tuple(p.shape for p in real.values()),
-        tuple(computed_dtype(p.dtype) for p in real.values()),
-        "all parameters",
-    )
+    shapes, dtypes = zip(*((p.shape, computed_dtype(p.dtype)) for p in real.values()), strict=True)
+    return ParameterSet(tuple(real), shapes, dtypes, "all parameters")

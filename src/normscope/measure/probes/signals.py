@@ -55,12 +55,6 @@ def signals(
     """
     forward = ActivationProbe(histogram=histogram)
     backward = GradientProbe(quantities=quantities, class_layer=class_layer)
-    problem = as_problem(
-        model, data, loss, loss_fn=loss_fn, outputs_fn=outputs_fn, batch_size=batch_size, seed=seed
-    )
-    passes = run_probes(
-        problem, [forward, backward], num_batches=num_batches, statistics=statistics, layers=layers
-    )
-    return Signals(
-        forward.result(passes, passes.coverage[0]), backward.result(passes, passes.coverage[1])
-    )
+    problem = as_problem(model, data, loss, loss_fn, outputs_fn, batch_size, seed)
+    passes = run_probes(problem, [forward, backward], num_batches, statistics, layers)
+    return Signals(forward.result(passes), backward.result(passes, 1))

@@ -13,7 +13,15 @@ from normscope.errors import InputError
 from normscope.registry import near_match
 
 LINEAR, CONV, NORM, ACTIVATION = "linear", "conv", "norm", "activation"
+EMBEDDING, EXPERTS, RECURRENT = "embedding", "experts", "recurrent"
 WEIGHTED = (LINEAR, CONV)
+LAYERS = (*WEIGHTED, EMBEDDING, EXPERTS, RECURRENT)
+
+
+def module_of(parameter: str) -> str:
+    """The module a parameter belongs to, as a user would say it."""
+    owner, _, rest = parameter.partition(".parametrizations.")
+    return owner if rest else parameter.rpartition(".")[0]
 
 
 @dataclass(frozen=True)
@@ -46,15 +54,20 @@ class Site:
 
     Attributes:
         name: of the module or parameter; ``#2`` marks its second use in a pass.
-        kind: ``"linear"``, ``"conv"``, ``"norm"`` or ``"activation"``.
+        kind: one of ``LAYERS``, ``"norm"`` or ``"activation"``.
         operation: such as ``"conv2d"``, ``"BatchNorm2d"``, ``"relu"``.
-        layer: number of the weighted layer, from 1 in forward order; a norm, an activation or a
-            projection on a shortcut has that of the weighted layer before it, 0 if there is none.
-        weight: name of the weight, None if it is no parameter or there is none.
+        layer: how many layers with weights lie on the longest way to it from the input, itself
+            included; without a graph of the network, how many have run.
+        weight: name of the weight (the largest), None if it is no parameter or there is none.
         axis: of the channels: 1 or -1.
         geometry: of a convolution.
-        samples: how many there are, where positions come before samples, as inside attention;
-            None where samples are the first axis.
+        samples: how many there are, where they have no axis of their own.
+        positions_first: whether positions come before samples, as inside attention.
+        parameters: names of all that it uses.
+        bias: name of the one that is added.
+        matrix: whether one matrix, or a kernel, is applied to the signal at every position.
+        transposed: whether the weight is stored as (in, out).
+        side: whether it only makes gates or indices, which are no steps of depth.
     """
 
     name: str
@@ -65,16 +78,22 @@ class Site:
     axis: int = -1
     geometry: Geometry | None = None
     samples: int | None = None
+    positions_first: bool = False
+    parameters: tuple[str, ...] = ()
+    bias: str | None = None
+    matrix: bool = True
+    transposed: bool = False
+    side: bool = False
 
     def rows(self, signal: Tensor) -> Tensor:
         """A signal at this site as (samples, positions, channels)."""
         if signal.ndim == 1:
             return signal[None, None]
-        if self.samples is not None:
-            return signal.reshape(-1, self.samples, signal.shape[-1]).transpose(0, 1)
+        if self.positions_first:
+            return signal.reshape(-1, self.samples or 1, signal.shape[-1]).transpose(0, 1)
         if self.axis == 1:
             return signal.flatten(2).transpose(1, 2) if signal.ndim > 2 else signal[:, None]
-        return signal.reshape(signal.shape[0], -1, signal.shape[-1])
+        return signal.reshape(self.samples or signal.shape[0], -1, signal.shape[-1])
 
 
 class Selection:

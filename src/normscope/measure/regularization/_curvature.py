@@ -81,21 +81,19 @@ def mean_curvature(view: PopulationView, site: Site) -> Array:
 
 
 def probed_second_order(
-    view: PopulationView, site: Site, covariance: Array, *, probes: int, seed: int
+    view: PopulationView, site: Site, factor: Tensor, *, probes: int, seed: int
 ) -> tuple[float, float]:
-    """Mean of z^T T z over Gaussian z of this covariance, and its standard error.
+    """Mean of z^T T z over Gaussian z = factor x, and its standard error.
 
     Every sample has its own z in every probe, so that one pass averages over all samples.
     """
-    factor = _root(covariance)
     generator = torch.Generator().manual_seed(seed)
 
     def chunk(graph: _Graph) -> Tensor:
         slope, size = graph.slope(), graph.batch.size
         found = []
         for _ in range(probes):
-            draw = torch.randn(size, factor.shape[1], generator=generator, dtype=torch.float64)
-            z = _masked(site, (draw @ factor.T).reshape(size, 2, -1).to(slope))
+            z = _drawn(site, factor, size, generator).to(slope)
             found.append((z * graph.product(slope, z)).sum((1, 2)).double().cpu())
         return torch.stack(found, 1)
 
@@ -105,32 +103,20 @@ def probed_second_order(
 
 
 def wide_second_order(
-    view: PopulationView,
-    site: Site,
-    covariance: Array,
-    losses: Array,
-    *,
-    width: float,
-    probes: int,
-    seed: int,
+    view: PopulationView, site: Site, factor: Tensor, losses: Array, *, probes: int, seed: int
 ) -> tuple[float, float]:
-    """Mean of [l(+w z) + l(-w z)]/2 - l(0) over Gaussian z of this covariance; standard error.
+    """Mean of [l(+z) + l(-z)]/2 - l(0) over Gaussian z = factor x; standard error.
 
-    The second-order term with the curvature averaged over the width w of the noise. It sees the
+    The second-order term with the curvature averaged over the width of the noise. It sees the
     kinks of ReLU and max-pooling, which have no second derivative.
     """
-    factor = width * _root(covariance)
     generator = torch.Generator().manual_seed(seed)
     found = []  # (probes,)
     with view.opened(), torch.no_grad():
         for _ in range(probes):
             total = 0.0
-            for _, batch in view.parts():
-                draw = torch.randn(
-                    batch.size, factor.shape[1], generator=generator, dtype=torch.float64
-                )
-                z = (draw @ factor.T).reshape(batch.size, 2, -1).to(view.function.values[0])
-                z = _masked(site, z)
+            for batch in view.parts():
+                z = _drawn(site, factor, batch.size, generator).to(view.function.values[0])
                 for sign in (1, -1):
                     site.noise = (sign * z[:, 0], sign * z[:, 1])
                     value = view.mean_loss(view.run(batch), batch)
@@ -183,7 +169,7 @@ def _over_graphs(view: PopulationView, site: Site, function: Callable[[_Graph], 
     assert site.mean is not None
     found = []
     with view.opened(), torch.enable_grad():
-        for _, batch in view.parts():
+        for batch in view.parts():
             shape = (batch.size, 2, len(site.mean))
             variables = torch.zeros(shape, dtype=site.mean.dtype, device=site.mean.device)
             variables.requires_grad_()
@@ -209,7 +195,13 @@ def _masked(site: Site, table: Tensor) -> Tensor:
     return table * keep[:, None]
 
 
-def _root(covariance: Array) -> Tensor:
+def _drawn(site: Site, factor: Tensor, size: int, generator: torch.Generator) -> Tensor:
+    """Gaussian noise of covariance ``factor`` ``factor``^T, (size, 2, C) float64."""
+    draw = torch.randn(size, factor.shape[1], generator=generator, dtype=torch.float64)
+    return _masked(site, (draw @ factor.T).reshape(size, 2, -1))
+
+
+def root_of(covariance: Array) -> Tensor:
     """F with F F^T = covariance, of full column rank."""
     values, vectors = np.linalg.eigh(covariance)
     kept = values > values.max(initial=0.0) * 1e-14

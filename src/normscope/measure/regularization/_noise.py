@@ -10,10 +10,9 @@ import torch
 from numpy.typing import NDArray
 
 from normscope.checks import Array
-from normscope.errors import InputError
 from normscope.measure.regularization._sites import Site
 from normscope.measure.regularization._view import PopulationView, SampleMoments, group_losses
-from normscope.registry import near_match
+from normscope.registry import check_choice
 from normscope.seeds import numpy_generator
 
 STATISTICS_BATCHES = 1000  # behind each variance of a batch statistic: 4.5 % standard error
@@ -33,9 +32,7 @@ class Draw:
     seed: int
 
     def __post_init__(self) -> None:
-        if self.sampling not in SAMPLING:
-            known = near_match(str(self.sampling), list(SAMPLING))
-            raise InputError(f"Unknown sampling {self.sampling!r}. {known}")
+        check_choice("sampling", self.sampling, SAMPLING)
 
     def shrinkage(self, batch_size: int) -> float:
         """Factor of every 1/M: less noise where a batch is a part of the whole."""
@@ -83,7 +80,7 @@ class LayerNoise:
             return none, none.copy()
         share = draw.counts(STATISTICS_BATCHES, batch_size) / batch_size
         means, squares = share @ self.moments.means, share @ self.moments.squares
-        spread = squares - means**2 if self.site.centered else squares
+        spread = squares - means**2 if self.site.card.centred else squares
         unit = self.site.unit().double().cpu().numpy()
         eps = self.site.eps / unit**2 if self.site.divides else 0.0
         deviations = np.sqrt(np.maximum(spread, 0.0) + eps)
@@ -134,7 +131,7 @@ def measured_gap(
             site.group = batch_size
         for start in range(0, num_batches, at_once):
             rows = torch.from_numpy(batches[start : start + at_once].reshape(-1))
-            batch = view.rows(rows)
+            batch = view.pool.rows(rows)
             found += group_losses(view, view.run(batch), batch, size=batch_size)
     gaps = np.array(found) - losses[batches].mean(axis=1)
     scale = draw.shrinkage(batch_size) / batch_size

@@ -17,14 +17,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from normscope.errors import InputError
-from normscope.nn.norm import BatchNorm, PopulationNorm
-from normscope.nn.norm.channel import ChannelNorm, inverse_deviation, wide
+from normscope.nn.norm import BatchNorm
+from normscope.nn.norm.channel import inverse_deviation, wide
 from normscope.registry import near_match
+from normscope.subject.norms import NormCard, norm_cards
 from normscope.subject.session import patch_forward
-from normscope.subject.statistics import batch_norms, frozen_norms
+from normscope.subject.statistics import frozen_norms
 
 
 class Stop(BaseException):
@@ -40,11 +40,7 @@ class Site:
 
     name: str
     layer: nn.Module
-    subtracts: bool  # the mean
-    divides: bool  # by the deviation
-    centered: bool  # the deviation is about the mean
-    eps: float
-    channel_axis: int
+    card: NormCard
     mean: Tensor | None = None
     variance: Tensor | None = None
     positions: int = 1
@@ -61,7 +57,22 @@ class Site:
     @property
     def scaled(self) -> bool:
         """The layer has scales to learn, and so to decay."""
-        return getattr(self.layer, "weight", None) is not None
+        return self.card.scale is not None
+
+    @property
+    def divides(self) -> bool:
+        """By the deviation."""
+        return "variance" in self.card.parts
+
+    @property
+    def subtracts(self) -> bool:
+        """The mean."""
+        return "mean" in self.card.parts
+
+    @property
+    def eps(self) -> float:
+        """Added to the variance."""
+        return self.card.eps or 0.0
 
     def attach(self) -> None:
         """Replace the layer's forward until the session ends."""
@@ -78,17 +89,16 @@ class Site:
     def gamma(self) -> Tensor:
         """The scale, or the constant gain, (channels,)."""
         assert self.variance is not None
-        weight = getattr(self.layer, "weight", None)
-        gain = float(getattr(self.layer, "gain", 1.0))
-        return torch.full_like(self.variance, gain) if weight is None else weight.detach()
+        gamma = self.card.gamma(self.layer)
+        return torch.full_like(self.variance, self.card.gain) if gamma is None else gamma.detach()
 
     def moments(self, x: Tensor, *, group: int | None = None) -> tuple[Tensor, Tensor]:
         """Mean and variance (or mean square) per channel, (C,), or per group of rows, (G, C)."""
-        values = wide(x).movedim(self.channel_axis, -1)
+        values = wide(x).movedim(self.card.channel_axis, -1)
         rows = len(x) if group is None else group
         values = values.reshape(len(x) // rows, -1, values.shape[-1])  # (G, rows x positions, C)
         mean = values.mean(1)
-        about = mean.unsqueeze(1) if self.centered else 0.0
+        about = mean.unsqueeze(1) if self.card.centred else 0.0
         variance = (values - about).square().mean(1)
         return (mean[0], variance[0]) if group is None else (mean, variance)
 
@@ -98,7 +108,7 @@ class Site:
         if self.subtracts:
             y = y - self.along(mean, x)
         if self.divides:
-            about = mean if self.centered else None
+            about = mean if self.card.centred else None
             y = y * self.along(inverse_deviation(variance, about, eps=self.eps), x)
         return y
 
@@ -106,7 +116,7 @@ class Site:
         """(C,) or (rows, C), broadcastable to ``x``."""
         rows = values.shape[:-1]
         axes = [1] * (x.ndim - 2)
-        if self.channel_axis == -1:
+        if self.card.channel_axis == -1:
             return values.reshape(*rows, *axes, -1) if rows else values
         return values.reshape(*(rows or (1,)), -1, *axes)
 
@@ -117,19 +127,15 @@ class Site:
                 f"{self.kind} {self.name!r} is used twice in one forward pass, with a population "
                 "of its own each time. Give each use a layer of its own."
             )
-        self.positions = math.prod(x.shape) // (x.shape[0] * x.shape[self.channel_axis])
+        self.positions = math.prod(x.shape) // (x.shape[0] * x.shape[self.card.channel_axis])
         if self.visit is not None:
             self.visit(self, x)
         mean, variance = self._statistics(x)
         n = self.normalized(x, mean, variance)
-        weight, bias = getattr(self.layer, "weight", None), getattr(self.layer, "bias", None)
-        y = (
-            n * float(getattr(self.layer, "gain", 1.0))
-            if weight is None
-            else n * self.along(weight, x)
-        )
-        if bias is not None:
-            y = y + self.along(bias, x)
+        gamma, beta = self.card.gamma(self.layer), self.card.beta(self.layer)
+        y = n * (self.card.gain if gamma is None else self.along(gamma, x))
+        if beta is not None:
+            y = y + self.along(beta, x)
         if self.noise is not None:
             kappa, mu = self.noise
             y = y - n * self.along(kappa, x) - self.along(mu, x)
@@ -150,25 +156,18 @@ def sites_of(model: nn.Module, *, population: bool = False) -> list[Site]:
     Layers in evaluation mode are left out if the model itself is in train mode.
     ``population``: layers that normalize by the population's statistics too.
     """
-    found, strange, frozen = [], [], frozen_norms(model)
-    for name, layer in model.named_modules():
-        if name in frozen:
-            continue
-        wanted = isinstance(layer, BatchNorm) and layer.needs_statistics and layer.every == 1
-        if population and isinstance(layer, PopulationNorm):
-            wanted = layer.needs_statistics
-        if isinstance(layer, _BatchNorm):
-            found.append(_torch_site(name, layer))
-        elif wanted:
-            assert isinstance(layer, ChannelNorm)
-            found.append(_own_site(name, layer))
-        elif hasattr(layer, "batch_statistics") and not isinstance(layer, BatchNorm):
-            strange.append(f"{type(layer).__name__} {name!r}")
-    if strange:
-        raise InputError(
-            f"{strange[0]} normalizes over the batch in a way of its own, whose expansion in the "
-            "batch statistics is not known here. Only torch's and normscope's batch norms are."
-        )
+    found, frozen = [], frozen_norms(model)
+    for name, card in norm_cards(model).items():
+        layer = model.get_submodule(name)
+        whole = population and card.kind == "population" and {"mean", "variance"} & {*card.parts}
+        if whole or (card.over_batch and card.formula and name not in frozen):
+            found.append(Site(name, layer, card))
+        elif card.over_batch and name not in frozen and not isinstance(layer, BatchNorm):
+            raise InputError(
+                f"{type(layer).__name__} {name!r} normalizes over the batch in a way of its own, "
+                "whose expansion in the batch statistics is not known here. Torch's and "
+                "normscope's batch norms are, and layers that compute what those do."
+            )
     if not found:
         raise InputError(_nothing_found(model))
     return found
@@ -196,18 +195,6 @@ def chosen(sites: list[Site], layers: Any, frozen: Container[str] = ()) -> list[
     return [known[name] for name in names]
 
 
-def _torch_site(name: str, layer: _BatchNorm) -> Site:
-    return Site(name, layer, True, True, True, float(layer.eps), 1)
-
-
-def _own_site(name: str, layer: ChannelNorm) -> Site:
-    parts = layer.parts
-    return Site(
-        name, layer, "mean" in parts, "variance" in parts, layer.centred, layer.eps,
-        layer.channel_axis,
-    )  # fmt: skip
-
-
 def _nothing_found(model: nn.Module) -> str:
     if frozen := frozen_norms(model):
         names = ", ".join(repr(name) for name in list(frozen)[:3])
@@ -219,7 +206,7 @@ def _nothing_found(model: nn.Module) -> str:
         )
     held = [
         f"{type(layer).__name__} {name!r}"
-        for name, layer in batch_norms(model).items()
+        for name, layer in model.named_modules()
         if isinstance(layer, BatchNorm)
     ]
     if held:

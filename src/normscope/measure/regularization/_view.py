@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 
 from normscope.checks import Array
 from normscope.errors import InputError, MeasurementError
-from normscope.measure.regularization._sites import Site, Stop
+from normscope.measure.regularization._sites import Site, Stop, Visit
 from normscope.measure.regularization.pool import population_function
 from normscope.subject.batch import Batch, failed_on, float_leaves
 from normscope.subject.memory import budget_bytes
@@ -43,11 +43,8 @@ class PopulationView:
     """A model whose norms use the statistics of ``pool``; nothing of it is left on the model."""
 
     def __init__(self, problem: Problem, sites: list[Site], pool: Batch, *, chunk: int) -> None:
-        self.function = population_function(problem)
-        self.sites = sites
-        self.pool = pool
-        self.loss = problem.objective.loss
-        self.chunk = chunk
+        self.function, self.loss = population_function(problem), problem.objective.loss
+        self.sites, self.pool, self.chunk = sites, pool, chunk
         self._collect()
         self.unused = [site.name for site in sites if site.mean is None]
         self.sites = [site for site in sites if site.mean is not None]
@@ -70,15 +67,15 @@ class PopulationView:
             site.calls = 0
         return self.function(self.function.values, batch)
 
-    def parts(self) -> Iterator[tuple[slice, Batch]]:
-        """The pool in chunks, with the rows they are."""
+    def parts(self) -> Iterator[Batch]:
+        """The pool in chunks."""
         for start in range(0, self.pool.size, self.chunk):
-            stop = min(start + self.chunk, self.pool.size)
-            yield slice(start, stop), self.pool.part(start, stop)
+            yield self.pool.part(start, min(start + self.chunk, self.pool.size))
 
-    def rows(self, index: Tensor) -> Batch:
-        """Some samples of the pool."""
-        return self.pool.rows(index)
+    def _visit(self, visit: Visit) -> None:
+        """Let every site tell what goes into it, until the span ends."""
+        for site in self.sites:
+            site.visit = visit
 
     def mean_loss(self, outputs: Any, batch: Batch) -> Tensor:
         """The loss per sample, mean over ``batch``."""
@@ -89,9 +86,8 @@ class PopulationView:
         """The loss of every sample under population norm, (samples,)."""
         found = []
         with self.opened(), torch.no_grad():
-            for _, batch in self.parts():
-                outputs = self.run(batch)
-                found += group_losses(self, outputs, batch, size=1)
+            for batch in self.parts():
+                found += group_losses(self, self.run(batch), batch, size=1)
         values = np.array(found, np.float64)
         if not np.all(np.isfinite(values)):
             raise MeasurementError(
@@ -104,9 +100,8 @@ class PopulationView:
         """The moments of every layer, in one pass over the pool."""
         tables = {site.name: _MomentTable(site) for site in self.sites}
         with self.opened(), torch.no_grad():
-            for site in self.sites:
-                site.visit = lambda s, x: tables[s.name].add(x)
-            for _, batch in self.parts():
+            self._visit(lambda site, x: tables[site.name].add(x))
+            for batch in self.parts():
                 self.run(batch)
         return {name: table.finished() for name, table in tables.items()}
 
@@ -132,8 +127,7 @@ class PopulationView:
             sizes.append(x.numel() * x.element_size())
             site.mean, site.variance = site.moments(x)
 
-        for site in self.sites:
-            site.visit = note
+        self._visit(note)
         first = self.pool.part(0, min(self.chunk, self.pool.size))
         self._try(first)
         for site in self.sites:
@@ -165,16 +159,14 @@ class PopulationView:
         def take(site: Site, x: Tensor) -> None:
             site.mean, site.variance = site.moments(x)
 
-        for site in self.sites:
-            site.visit = take
+        self._visit(take)
         self.run(self.pool)
 
     def _collect_in_chunks(self) -> None:
         merged = _Merge()
-        for site in self.sites:
-            site.visit = merged.visit
+        self._visit(merged.visit)
         while True:
-            for _, batch in self.parts():
+            for batch in self.parts():
                 with contextlib.suppress(Stop):
                     self.run(batch)
             if merged.current is None:
@@ -203,7 +195,7 @@ class _Merge:
         mean = sum((m * (n / count) for n, m, _ in self._parts), start=torch.zeros(()))
         variance = torch.zeros(())
         for n, m, v in self._parts:
-            between = (m - mean).square() if self.current.centered else 0.0
+            between = (m - mean).square() if self.current.card.centred else 0.0
             variance = variance + (v + between) * (n / count)
         like = self._parts[0][1]
         self.current.mean, self.current.variance = mean.to(like), variance.to(like)
@@ -227,10 +219,10 @@ class _MomentTable:
         unit = site.along(site.unit().double(), x)
         values = x.double()
         centred = (values - site.along(site.mean.double(), x)) / unit
-        about = centred if site.centered else values / unit
-        rows = centred.movedim(site.channel_axis, -1).reshape(len(x), -1, len(site.mean))
+        about = centred if site.card.centred else values / unit
+        rows = centred.movedim(site.card.channel_axis, -1).reshape(len(x), -1, len(site.mean))
         self._means.append(rows.mean(1).cpu())
-        squares = about.square().movedim(site.channel_axis, -1)
+        squares = about.square().movedim(site.card.channel_axis, -1)
         self._squares.append(squares.reshape(len(x), -1, len(site.mean)).mean(1).cpu())
         powers = torch.stack([rows.pow(k).sum((0, 1)) for k in (2, 3, 4)])
         self._powers = self._powers + powers.cpu()
@@ -245,13 +237,10 @@ class _MomentTable:
         spread = second - means.mean(axis=0) ** 2
         constant = spread <= np.maximum(self._rounding.numpy(), 1e-12)
         safe = np.where(constant, 1.0, second)
-        return SampleMoments(
-            means=means,
-            squares=torch.cat(self._squares).numpy(),
-            excess_kurtosis=np.where(constant, 0.0, fourth / safe**2 - 3),
-            skewness=np.where(constant, 0.0, third / safe**1.5),
-            constant=int(constant.sum()),
-        )
+        kurtosis = np.where(constant, 0.0, fourth / safe**2 - 3)
+        skewness = np.where(constant, 0.0, third / safe**1.5)
+        squares = torch.cat(self._squares).numpy()
+        return SampleMoments(means, squares, kurtosis, skewness, int(constant.sum()))
 
 
 def group_losses(view: PopulationView, outputs: Any, batch: Batch, *, size: int) -> list[float]:

@@ -13,23 +13,11 @@ from torch import nn
 from normscope.checks import Array, checked_count
 from normscope.errors import InputError
 from normscope.measure.progress import progress
-from normscope.measure.regularization._curvature import (
-    probed_second_order,
-    slopes,
-    wide_second_order,
-)
+from normscope.measure.regularization import _curvature, strength
 from normscope.measure.regularization._noise import SAMPLING, Draw, LayerNoise, measured_gap
 from normscope.measure.regularization._sites import Site, chosen, sites_of
 from normscope.measure.regularization._view import PopulationView, SampleMoments
 from normscope.measure.regularization.pool import pool_of
-from normscope.measure.regularization.strength import (
-    LayerCurvature,
-    check_curvature,
-    checked_batch_sizes,
-    effective_gamma,
-    layer_curvature,
-    noise_unit,
-)
 from normscope.results.regularization import BatchNormRegularization, LayerRegularization
 from normscope.seeds import child_seed
 from normscope.subject.objective import LossFn, LossLike, OutputsFn
@@ -102,7 +90,7 @@ def bn_regularization(
         >>> found.batch_sizes.tolist(), [layer.layer for layer in found.layers]
         ([16, 64], ['norm1'])
     """
-    check_curvature(curvature)
+    strength.check_curvature(curvature)
     checked_count(probes, "probes")
     if checked_count(num_batches, "num_batches") < 2:
         raise InputError("num_batches must be at least 2: one batch has no standard error.")
@@ -111,7 +99,7 @@ def bn_regularization(
     wanted = chosen(sites, layers, frozen_norms(problem.model))
     with torch.inference_mode(False):
         pool = pool_of(problem, max_samples=max_samples)
-        sizes = checked_batch_sizes(batch_size, pool.size)
+        sizes = strength.checked_batch_sizes(batch_size, pool.size)
         draw = Draw(pool.size, sampling, problem.seed)
         view = PopulationView(problem, sites, pool, chunk=checked_count(chunk_size, "chunk_size"))
         used = [site for site in wanted if site.mean is not None]
@@ -149,9 +137,10 @@ class _Run:
                 records.append(self._layer(noise, curved, losses, tick))
             together = []
             for size in self.sizes:
-                together.append(self._gap(noises, losses, size))
+                together.append(self._gap([n.site for n in noises], losses, size, noises))
                 tick()
-            whole = [self._everywhere(losses, size) for size in self.sizes] if asked else together
+            everywhere = [self._gap(self.view.sites, losses, size) for size in self.sizes if asked]
+            whole = everywhere or together  # every batch norm of the network, asked for or not
         gaps, all_gaps = np.array(together), np.array(whole)
         return BatchNormRegularization(
             layers=tuple(records),
@@ -186,10 +175,12 @@ class _Run:
             "seed": self.seed,
         }
 
-    def _noise(self, site: Site, moments: SampleMoments) -> tuple[LayerNoise, LayerCurvature]:
-        by_deviation, by_mean = slopes(self.view, site)
-        gamma = effective_gamma(site)
-        curved = layer_curvature(
+    def _noise(
+        self, site: Site, moments: SampleMoments
+    ) -> tuple[LayerNoise, strength.LayerCurvature]:
+        by_deviation, by_mean = _curvature.slopes(self.view, site)
+        gamma = strength.effective_gamma(site)
+        curved = strength.layer_curvature(
             self.view, site, curvature=self.curvature, probes=self.probes, seed=self._seed(site)
         )
         matrix = curved.matrix
@@ -203,21 +194,15 @@ class _Run:
     def _seed(self, site: Site) -> int:
         return child_seed(self.seed, "curvature", site.name)
 
-    def _everywhere(self, losses: Array, batch_size: int) -> tuple[float, float]:
-        """The gap with every batch norm of the network under batch statistics."""
-        return measured_gap(
-            self.view, self.view.sites, losses, self.draw,
-            batch_size=batch_size, num_batches=self.num_batches,
-        )  # fmt: skip
-
-    def _gap(self, noises: list[LayerNoise], losses: Array, batch_size: int) -> tuple[float, float]:
-        return measured_gap(
-            self.view, [noise.site for noise in noises], losses, self.draw,
-            batch_size=batch_size, num_batches=self.num_batches, noises=noises,
-        )  # fmt: skip
+    def _gap(
+        self, sites: Sequence[Site], losses: Array, size: int, noises: Sequence[LayerNoise] = ()
+    ) -> tuple[float, float]:
+        """The gap with these layers under batch statistics."""
+        how = {"batch_size": size, "num_batches": self.num_batches}
+        return measured_gap(self.view, sites, losses, self.draw, noises=noises, **how)
 
     def _layer(
-        self, noise: LayerNoise, curved: LayerCurvature, losses: Array, tick: Any
+        self, noise: LayerNoise, curved: strength.LayerCurvature, losses: Array, tick: Any
     ) -> LayerRegularization:
         site, moments = noise.site, noise.moments
         variances, gaps, wide = [], [], []
@@ -225,11 +210,12 @@ class _Run:
         for size in self.sizes:
             variances.append(noise.variances(self.draw, size))
             wide.append(self._wide(noise, losses, size))
-            gaps.append(self._gap([noise], losses, size))
+            gaps.append(self._gap([site], losses, size, [noise]))
             tick()
         v_mean, v_deviation = (np.array(table) for table in zip(*variances, strict=True))
         shares = np.array([self.draw.shrinkage(size) / size for size in self.sizes])
         gap, widened = np.array(gaps), np.array(wide)
+        by_mean = curved.by_mean * strength.noise_unit(site) ** 2
         return LayerRegularization(
             layer=site.name,
             kind=site.kind,
@@ -241,10 +227,7 @@ class _Run:
             mean_variance=v_mean,
             deviation_variance=v_deviation,
             zeta_mean=theory.measured_decay(
-                0.0,
-                curved.by_mean * noise_unit(site) ** 2,
-                mean_variance=v_mean,
-                deviation_variance=0.0,
+                0.0, by_mean, mean_variance=v_mean, deviation_variance=0.0
             ),
             zeta_deviation=theory.measured_decay(
                 curved.by_deviation, 0.0, mean_variance=0.0, deviation_variance=v_deviation
@@ -269,7 +252,7 @@ class _Run:
             # without division there is no noise of the deviation, nor its product with the mean
             sample_squares=squares if noise.site.divides else np.zeros_like(squares),
             batch_size=batch_size,
-            centered=noise.site.centered,
+            centered=noise.site.card.centred,
         )
         return gap * self.draw.shrinkage(batch_size)
 
@@ -279,31 +262,26 @@ class _Run:
             covariance = theory.noise_covariance(noise.moments.means, noise.moments.squares)
             gap = theory.correlated_second_order(noise.curvature, covariance, batch_size=2)
             return 2 * gap, 0.0
-        value, error = probed_second_order(
-            self.view, noise.site, self._covariance(noise), probes=max(self.probes, 2),
-            seed=self._seed(noise.site),
-        )  # fmt: skip
+        factor, how = self._factor(noise), self._drawing(noise.site)
+        value, error = _curvature.probed_second_order(self.view, noise.site, factor, **how)
         return value / 2, error / 2
 
     def _wide(self, noise: LayerNoise, losses: Array, batch_size: int) -> tuple[float, float]:
         if not self.draw.shrinkage(batch_size):  # the whole population: no noise
             return 0.0, 0.0
-        return wide_second_order(
-            self.view,
-            noise.site,
-            self._covariance(noise),
-            losses,
-            width=float(np.sqrt(self.draw.shrinkage(batch_size) / batch_size)),
-            probes=max(self.probes, 2),
-            seed=self._seed(noise.site),
-        )
+        width = float(np.sqrt(self.draw.shrinkage(batch_size) / batch_size))
+        factor, how = width * self._factor(noise), self._drawing(noise.site)
+        return _curvature.wide_second_order(self.view, noise.site, factor, losses, **how)
+
+    def _drawing(self, site: Site) -> dict[str, int]:
+        return {"probes": max(self.probes, 2), "seed": self._seed(site)}
 
     @staticmethod
-    def _covariance(noise: LayerNoise) -> Array:
-        """Of the noise of one sample, gamma included, (2 channels, 2 channels)."""
-        gamma = np.tile(effective_gamma(noise.site), 2)
+    def _factor(noise: LayerNoise) -> torch.Tensor:
+        """F with F F^T the covariance of the noise of one sample, gamma included."""
+        gamma = np.tile(strength.effective_gamma(noise.site), 2)
         covariance = theory.noise_covariance(noise.moments.means, noise.moments.squares)
-        return covariance * np.outer(gamma, gamma)
+        return _curvature.root_of(covariance * np.outer(gamma, gamma))
 
     def _notes(
         self, sites: list[Site], moments: dict[str, SampleMoments], *, asked: bool

@@ -12,15 +12,11 @@ from torch import nn
 
 from normscope.checks import Array, checked_count
 from normscope.errors import InputError
-from normscope.measure.regularization._curvature import (
-    gauss_newton_diagonal,
-    mean_curvature,
-    probed_diagonal,
-)
+from normscope.measure.regularization import _curvature
 from normscope.measure.regularization._sites import Site, sites_of
 from normscope.measure.regularization._view import PopulationView
 from normscope.measure.regularization.pool import pool_of
-from normscope.registry import near_match
+from normscope.registry import check_choice
 from normscope.seeds import child_seed
 from normscope.subject.objective import LossFn, LossLike, OutputsFn
 from normscope.subject.problem import as_problem
@@ -98,9 +94,7 @@ def _check_scales(sites: Sequence[Site]) -> None:
 
 def check_curvature(curvature: str) -> str:
     """The way to get curvatures; an unknown one is refused."""
-    if curvature not in CURVATURES:
-        known = near_match(str(curvature), [*CURVATURES])
-        raise InputError(f"Unknown curvature {curvature!r}. {known}")
+    check_choice("curvature", curvature, CURVATURES)
     return curvature
 
 
@@ -129,13 +123,13 @@ def layer_curvature(
     """The curvatures of one layer, exact for small layers, else by probes."""
     channels = 0 if site.mean is None else len(site.mean)
     if curvature == "exact" or (curvature == "auto" and channels <= SMALL and site.positions == 1):
-        matrix = mean_curvature(view, site)
+        matrix = _curvature.mean_curvature(view, site)
         diagonal = np.diagonal(matrix)
         return LayerCurvature(diagonal[:channels], diagonal[channels:], matrix, "exact Hessian")
     if view.loss.custom:  # a loss that names no distribution to draw labels from
-        found = probed_diagonal(view, site, probes=probes, seed=seed)
+        found = _curvature.probed_diagonal(view, site, probes=probes, seed=seed)
         return LayerCurvature(*found, None, f"Hessian, {probes} probes")
-    found = gauss_newton_diagonal(view, site, probes=probes, seed=seed)
+    found = _curvature.gauss_newton_diagonal(view, site, probes=probes, seed=seed)
     return LayerCurvature(*found, None, f"Gauss-Newton, {probes} label draws")
 
 

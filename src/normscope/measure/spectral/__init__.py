@@ -2,7 +2,6 @@
 
 from normscope.measure.spectral.density import spectral_density
 from normscope.measure.spectral.lanczos import top_eigenvalues
-from normscope.measure.spectral.norm import frobenius_norm, trace_of_square
-from normscope.measure.spectral.trace import trace
+from normscope.measure.spectral.trace import frobenius_norm, trace, trace_of_square
 
 __all__ = ["frobenius_norm", "spectral_density", "top_eigenvalues", "trace", "trace_of_square"]

@@ -10,13 +10,8 @@ from normscope.checks import Array, checked_count
 from normscope.errors import InputError
 from normscope.measure.operators.base import LinearOperator
 from normscope.measure.progress import progress
-from normscope.measure.spectral.products import (
-    Products,
-    checked_operator,
-    numbers,
-    random_source,
-    smaller_side,
-)
+from normscope.measure.spectral import products as multiplying
+from normscope.measure.spectral.products import Products, numbers, smaller_side
 from normscope.results.density import SpectralDensity
 from normscope.seeds import checked_seed
 from normscope.subject.process import measurement
@@ -24,6 +19,7 @@ from normscope.subject.process import measurement
 POINTS = 400  # of the default grid
 MARGIN = 5.0  # widths that the default grid extends beyond the extreme nodes
 RESOLUTION = 0.01  # default width, as a share of the range of the nodes
+_SMOOTHED = ("density", "density_error", "cumulative", "cumulative_error")
 STACK_BYTES = 10**9  # vectors kept at a time; more runs go one group after another
 
 
@@ -72,7 +68,7 @@ def spectral_density(
         >>> density.nodes.tolist(), density.weights.tolist()
         ([[1.0, 1.0, 1.0, 3.0]], [[0.25, 0.25, 0.25, 0.25]])
     """
-    checked_operator(op, "spectral_density", symmetric=True)
+    multiplying.checked_operator(op, "spectral_density", symmetric=True)
     checked_count(num_vectors, "num_vectors", least=2)
     checked_count(steps, "steps")
     side, name = smaller_side(op)
@@ -82,21 +78,18 @@ def spectral_density(
         if exact:
             nodes, weights = _all_eigenvalues(products)
         else:
-            draw = random_source(side, checked_seed(seed), "density")
+            draw = multiplying.random_source(side, checked_seed(seed), "density")
             groups = _group_sizes(num_vectors, steps, side)
             parts = [_quadrature(products, draw(size), steps) for size in groups]
             nodes, weights = np.vstack([p[0] for p in parts]), np.vstack([p[1] for p in parts])
     share = side.shape[0] / op.shape[0]
-    empty: Array = np.zeros(0)
+    nothing: dict[str, Array] = dict.fromkeys(_SMOOTHED, np.zeros(0))
     raw = SpectralDensity(
         nodes=np.maximum(nodes, 0.0) if op.psd else nodes,
         weights=weights * share,
         zero_mass=1 - share,
         grid=_grid(_with_atom(nodes, name), width) if grid is None else _checked_grid(grid),
-        density=empty,
-        density_error=empty,
-        cumulative=empty,
-        cumulative_error=empty,
+        **nothing,
         width=0.0,
         exact=exact,
         matvecs=products.count,

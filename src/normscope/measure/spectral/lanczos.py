@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,13 +15,9 @@ from normscope.checks import Array, checked_count
 from normscope.errors import ConvergenceError, InputError
 from normscope.measure.operators.base import LinearOperator
 from normscope.measure.progress import progress
+from normscope.measure.spectral import products as multiplying
 from normscope.measure.spectral.krylov import Which, checked_which
-from normscope.measure.spectral.products import (
-    Products,
-    checked_operator,
-    random_source,
-    smaller_side,
-)
+from normscope.measure.spectral.products import Products, smaller_side
 from normscope.measure.spectral.search import Search
 from normscope.results.spectrum import Spectrum
 from normscope.seeds import checked_seed
@@ -99,25 +96,23 @@ def top_eigenvalues(
     _check_share(confidence, "confidence", "a probability", 0.8)
     seed = checked_seed(seed)
     if order == "smallest" and not vectors and has_kernel(op, k):
-        return zero_spectrum(op, k, tol=float(tol), seed=seed, confidence=float(confidence))
+        return zero_spectrum(op, k, float(tol), seed, float(confidence))
     side, name = _side(op, k, order, vectors, start)
     count = min(k, side.shape[0])
     miss = (1 - confidence) / (1 if k == 1 and start is None else PROBE_CAUTION)
     with progress("top eigenvalues") as tick:
         products = Products(side, tick)
-        draw = random_source(side, seed, "lanczos")
-        search = Search(products, draw, k=count, which=order, tol=tol, miss=miss)
+        draw = multiplying.random_source(side, seed, "lanczos")
+        search = Search(products, draw, count, order, tol, miss)
         search.run(None if start is None else start.to(side.device, side.dtype), max_matvecs)
-    answer = Answer(op, search, products, name, k=k, tol=tol)
+    answer = Answer(op, search, products, name, k, tol)
     if answer.failure and strict:
         raise ConvergenceError(f"{answer.failure} Without strict=True the result carries bounds.")
-    return answer.spectrum(
-        which=order, seed=seed, confidence=float(confidence), with_vectors=vectors
-    )
+    return answer.spectrum(order, seed, float(confidence), with_vectors=vectors)
 
 
 def _checked(op: Any, k: int, which: str, max_matvecs: int) -> Which:
-    checked_operator(op, "top_eigenvalues", symmetric=True)
+    multiplying.checked_operator(op, "top_eigenvalues", symmetric=True)
     checked_count(k, "k")
     checked_count(max_matvecs, "max_matvecs")
     if k > op.shape[0]:
@@ -154,61 +149,57 @@ def _side(
     return side, name
 
 
+@dataclass(eq=False)
 class Answer:
     """What a search found, in terms of the operator that was asked."""
 
-    def __init__(
-        self,
-        op: LinearOperator,
-        search: Search,
-        products: Products,
-        side: str,
-        *,
-        k: int,
-        tol: float,
-    ) -> None:
-        self._op, self._search, self._products = op, search, products
-        self._side, self._k, self._tol = side, k, tol
-        self._sought = min(k, products.n)
-        self._floor = search.space.floor
+    op: LinearOperator
+    search: Search
+    products: Products
+    side: str
+    k: int
+    tol: float
+
+    def __post_init__(self) -> None:
+        self._sought = min(self.k, self.products.n)
+        self._floor = self.search.space.floor
         self.failure = self._failure()
 
-    def spectrum(self, *, which: str, seed: int, confidence: float, with_vectors: bool) -> Spectrum:
+    def spectrum(self, which: str, seed: int, confidence: float, *, with_vectors: bool) -> Spectrum:
         """The record; a dual side smaller than k is filled up with its exact zeros."""
-        search = self._search
+        search = self.search
         values = self._filled(search.ritz.values, math.nan)
-        values = np.maximum(values, 0.0) if self._op.psd else values
+        values = np.maximum(values, 0.0) if self.op.psd else values
         rows, unknown = self._rows() if with_vectors else (None, "")
+        doubts = [self.failure, self._doubt(), self._rank(values, which), unknown]
         return Spectrum(
             values=values,
             residuals=self._filled(search.ritz.residuals, math.inf),
             bounds=self._filled(search.bounds, math.inf),
             converged=not self.failure,
             verified=search.verified,
-            matvecs=self._products.count,
-            dimension=self._op.shape[0],
+            matvecs=self.products.count,
+            dimension=self.op.shape[0],
             which=which,
-            tol=float(self._tol),
+            tol=float(self.tol),
             confidence=confidence,
             seed=seed,
-            side=self._side,
-            reason=" ".join(
-                filter(None, [self.failure, self._doubt(), self._rank(values, which), unknown])
-            ),
-            convention=dict(self._op.convention),
+            side=self.side,
+            reason=" ".join(filter(None, doubts)),
+            convention=dict(self.op.convention),
             vectors=rows,
         )
 
     def _filled(self, found: Array, missing: float) -> Array:
         """All k numbers: those found, ``missing`` up to what was sought, zeros beyond the dual."""
-        filled = np.zeros(self._k)
+        filled = np.zeros(self.k)
         filled[: self._sought] = missing
         usable = found[: self._sought]
         filled[: len(usable)] = usable
         return filled
 
     def _failure(self) -> str:
-        search, tol, count = self._search, self._tol, self._products.count
+        search, tol, count = self.search, self.tol, self.products.count
         values = np.abs(search.ritz.values[: self._sought])
         if search.converged < self._sought:
             bounds = search.bounds[search.converged :]
@@ -225,13 +216,13 @@ class Answer:
         if np.any((tol * values < self._floor) & (values > self._floor)):
             return (
                 f"tol={tol:g} of the smallest of these values is below the rounding error of "
-                f"{self._op.dtype} products, about {self._floor:.1e} here. Raise tol, or use "
+                f"{self.op.dtype} products, about {self._floor:.1e} here. Raise tol, or use "
                 "float64."
             )
         return ""
 
     def _doubt(self) -> str:
-        if self.failure or self._search.verified:
+        if self.failure or self.search.verified:
             return ""
         return (
             "Not verified: the eigenvalues lie so densely at the last of these values that a "
@@ -243,20 +234,20 @@ class Answer:
         if not zeros or self.failure or which == "smallest":
             return ""
         return (
-            f"{zeros} of the {self._k} values are zero to rounding ({self._floor:.1e}): k is "
-            f"larger than the rank, {self._k - zeros}."
+            f"{zeros} of the {self.k} values are zero to rounding ({self._floor:.1e}): k is "
+            f"larger than the rank, {self.k - zeros}."
         )
 
     def _rows(self) -> tuple[NDArray[np.floating], str]:
         """Unit eigenvectors (k, n) and, where a row could not be had, why it is NaN."""
-        search = self._search
+        search = self.search
         stack = search.space.lift(search.ritz.vectors[:, : self._sought])
-        if self._side == "dual":
-            stack = self._op.from_dual(stack)  # type: ignore[attr-defined]
+        if self.side == "dual":
+            stack = self.op.from_dual(stack)  # type: ignore[attr-defined]
         norms = torch.linalg.vector_norm(stack, dim=1, keepdim=True)
-        lost = norms[:, 0] <= math.sqrt(self._products.eps) * norms.max().clamp_min(1e-300)
+        lost = norms[:, 0] <= math.sqrt(self.products.eps) * norms.max().clamp_min(1e-300)
         stack = torch.where(lost[:, None], torch.nan, stack / norms)
-        rows = np.full((self._k, stack.shape[1]), np.nan, dtype=stack.cpu().numpy().dtype)
+        rows = np.full((self.k, stack.shape[1]), np.nan, dtype=stack.cpu().numpy().dtype)
         rows[: len(stack)] = stack.cpu().numpy()
         if not np.isnan(rows).any():
             return rows, ""
@@ -269,9 +260,7 @@ def has_kernel(op: LinearOperator, k: int) -> bool:
     return op.psd and op.shape[0] - side.shape[0] >= k
 
 
-def zero_spectrum(
-    op: LinearOperator, k: int, *, tol: float, seed: int, confidence: float
-) -> Spectrum:
+def zero_spectrum(op: LinearOperator, k: int, tol: float, seed: int, confidence: float) -> Spectrum:
     """The k smallest eigenvalues of such an operator: exact zeros, without a product."""
     rank = smaller_side(op)[0].shape[0]
     return Spectrum(

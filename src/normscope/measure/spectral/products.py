@@ -13,6 +13,8 @@ from normscope.errors import InputError, MeasurementError
 from normscope.measure.operators.base import LinearOperator
 from normscope.seeds import child_seed
 
+Draw = Callable[[int], Tensor]  # so many random row vectors
+
 
 class Products:
     """Products with one operator on stacks of row vectors, (k, n) -> (k, n).
@@ -59,7 +61,7 @@ def numbers(tensor: Tensor) -> Array:
     return array
 
 
-def random_source(operator: LinearOperator, seed: int, stream: str) -> Callable[[int], Tensor]:
+def random_source(operator: LinearOperator, seed: int, stream: str) -> Draw:
     """``draw(k)``: k standard normal row vectors from ``seed``, the same on every device."""
     generator, n = torch.Generator().manual_seed(child_seed(seed, stream)), operator.shape[1]
 

@@ -12,13 +12,11 @@ from torch import Tensor
 from normscope.checks import Array, checked_count
 from normscope.measure.operators.base import LinearOperator
 from normscope.measure.progress import progress
-from normscope.measure.spectral.products import Products, random_source, smaller_side
+from normscope.measure.spectral.products import Draw, Products, random_source, smaller_side
 from normscope.measure.spectral.sketch import Sketch, jackknife
 from normscope.registry import Registry
 from normscope.results.estimate import Estimate
 from normscope.seeds import checked_seed
-
-Draw = Callable[[int], Tensor]
 
 STACK = 16  # vectors multiplied at a time where the method does not say
 
@@ -46,7 +44,7 @@ class Question:
 
     quantity: str
     methods: Registry[Sampler]
-    exactly: Callable[[Tensor, Tensor], float]  # unit vectors and their images -> their share
+    of: Callable[[Tensor, Tensor], Array]  # vectors and their images -> the share of each
 
     def ask(self, op: LinearOperator, *, method: str, num_matvecs: int, seed: int) -> Estimate:
         """The estimate on the smaller side; exact if the budget covers its dimension."""
@@ -80,7 +78,7 @@ class Question:
             width = min(STACK, n - first)
             unit = torch.zeros(width, n, dtype=operator.dtype, device=operator.device)
             unit[torch.arange(width), torch.arange(first, first + width)] = 1
-            shares.append(self.exactly(unit, products(unit)))
+            shares.append(float(self.of(unit, products(unit)).sum()))
         return Sample(math.fsum(shares), 0.0, 0)
 
 

@@ -11,21 +11,14 @@ enters the same space, so that no product is lost.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 from torch import Tensor
 
 from normscope.checks import Array
-from normscope.measure.spectral.krylov import (
-    Extension,
-    KrylovSpace,
-    Ritz,
-    Which,
-    rank_key,
-    ritz_pairs,
-)
-from normscope.measure.spectral.products import Products
+from normscope.measure.spectral import krylov
+from normscope.measure.spectral.krylov import KrylovSpace, Ritz, Which, rank_key
+from normscope.measure.spectral.products import Draw, Products
 
 PATIENCE = 3  # steps without a newly converged value before a probe is sent early
 LINEAR = 0.3  # share of the tolerance that a residual must reach where a restart cut the run
@@ -56,7 +49,7 @@ class RandomRun:
         self._alphas: list[float] = []
         self._betas: list[float] = []
 
-    def append(self, step: Extension) -> None:
+    def append(self, step: krylov.Extension) -> None:
         """One more step of the recurrence."""
         self._alphas.append(step.alpha)
         self._betas.append(step.beta)
@@ -67,7 +60,7 @@ class RandomRun:
         coupling = np.zeros((1, len(self._alphas)))
         coupling[0, -1] = self._betas[-1]
         matrix = np.diag(self._alphas) + np.diag(inner, 1) + np.diag(inner, -1)
-        return ritz_pairs(matrix, coupling, self._which)
+        return krylov.ritz_pairs(matrix, coupling, self._which)
 
     def excludes(self, threshold: float) -> bool:
         """Whether an eigenvalue whose rank key is above ``threshold`` would have been seen."""
@@ -96,14 +89,7 @@ class Search:
     """
 
     def __init__(
-        self,
-        products: Products,
-        draw: Callable[[int], Tensor],
-        *,
-        k: int,
-        which: Which,
-        tol: float,
-        miss: float,
+        self, products: Products, draw: Draw, k: int, which: Which, tol: float, miss: float
     ) -> None:
         self._products, self._draw = products, draw
         self._k, self._which, self._tol, self._miss = k, which, tol, miss
@@ -134,7 +120,7 @@ class Search:
             self._prepare(probing=not single)
 
     def _pairs(self) -> Ritz:
-        return ritz_pairs(self.space.matrix, self.space.couplings, self._which)
+        return krylov.ritz_pairs(self.space.matrix, self.space.couplings, self._which)
 
     def _direction(self) -> Array:
         """The next vector of the run, if any; else the residual of the first open Ritz pair."""
@@ -144,7 +130,7 @@ class Search:
         norm = float(np.linalg.norm(target))
         return target / norm if norm > 0 else np.eye(self.space.num_ends)[-1]
 
-    def _update(self, step: Extension, *, single: bool) -> None:
+    def _update(self, step: krylov.Extension, *, single: bool) -> None:
         self.ritz, self._onward = self._pairs(), step.onward
         if self._run is not None:
             self._run.append(step)

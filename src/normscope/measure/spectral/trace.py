@@ -1,6 +1,8 @@
-"""The trace by random vectors: Hutchinson, Hutch++ and XTrace."""
+"""Traces of A and A^2 by random vectors, Hutchinson, Hutch++ and XTrace; the Frobenius norm."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -8,20 +10,15 @@ from torch import Tensor
 
 from normscope.checks import Array
 from normscope.measure.operators.base import LinearOperator
-from normscope.measure.spectral.products import Products, checked_operator, numbers
-from normscope.measure.spectral.sampling import (
-    STACK,
-    Draw,
-    Question,
-    Sample,
-    Sampler,
-    independent,
-    leave_one_out,
-)
+from normscope.measure.spectral import sampling
+from normscope.measure.spectral.products import Draw, Products, checked_operator, numbers
+from normscope.measure.spectral.sampling import STACK, Question, Sample, Sampler
 from normscope.measure.spectral.sketch import Sketch
 from normscope.registry import Registry
 from normscope.results.estimate import Estimate
 from normscope.subject.process import measurement
+
+Rows = Callable[[Tensor, Tensor], Array]  # vectors and their images -> a number of each
 
 
 @measurement
@@ -59,22 +56,78 @@ def trace(
     return _TRACE.ask(op, method=name, num_matvecs=num_matvecs, seed=seed)
 
 
+def frobenius_norm(
+    op: LinearOperator, *, method: str = "auto", num_matvecs: int = 100, seed: int = 0
+) -> Estimate:
+    """||A||_F of a symmetric operator: the root of :func:`trace_of_square`, s.e. by delta method.
+
+    The root of an unbiased estimate is biased low by about s.e.^2 / (2 ||A||_F).
+
+    Args:
+        op: a symmetric operator.
+        method: "auto", "hutchinson" or "xtrace".
+        num_matvecs: budget of products.
+        seed: of the random vectors.
+
+    Returns:
+        The norm with its standard error.
+
+    Example:
+        >>> import torch
+        >>> from normscope.measure.operators.base import TensorOperator
+        >>> frobenius_norm(TensorOperator(torch.diag(torch.tensor([3.0, 4.0])), psd=True))
+        Estimate(||A||_F = 5 exact)
+    """
+    square = trace_of_square(op, method=method, num_matvecs=num_matvecs, seed=seed)
+    return square.sqrt("||A||_F")
+
+
+def trace_of_square(
+    op: LinearOperator, *, method: str = "auto", num_matvecs: int = 100, seed: int = 0
+) -> Estimate:
+    r"""The trace of A^2 = ||A||_F^2 of a symmetric operator, with a standard error.
+
+    ``"hutchinson"``: the mean of ||A v||^2, one product each. ``"xtrace"``: from the sketch of
+    XTrace, the part inside it exactly and the rest with the vector left out,
+
+    .. math:: \|A\|_F^2 = \|PAP\|^2 + 2\|(I-P)AP\|^2 + c\,\|(I-P)A(I-P)\omega\|^2,
+
+    Both are unbiased; the latter is better by far if few eigenvalues carry most of the norm, and
+    is what ``"auto"`` takes.
+
+    Args:
+        op: a symmetric operator.
+        method: "auto", "hutchinson" or "xtrace".
+        num_matvecs: budget of products; exact if it covers the dimension.
+        seed: of the random vectors.
+
+    Returns:
+        The estimate of tr A^2.
+    """
+    checked_operator(op, "trace_of_square", symmetric=True)
+    name = "xtrace" if method == "auto" else method
+    return _SQUARE.ask(op, method=name, num_matvecs=num_matvecs, seed=seed)
+
+
 def _rayleigh_quotients(vectors: Tensor, images: Tensor) -> Array:
     """v^T A v of each row."""
     return numbers((vectors * images).sum(dim=1))
 
 
-def _diagonal(unit: Tensor, images: Tensor) -> float:
-    return float(_rayleigh_quotients(unit, images).sum())
+def _squared_norms(vectors: Tensor, images: Tensor) -> Array:
+    """||A v||^2 of each row."""
+    return numbers((images**2).sum(dim=1))
 
 
-def _hutchinson(products: Products, draw: Draw, budget: int) -> Sample:
-    """Of budget values of v^T A v; signs have the smallest variance of independent entries."""
-    values = []
-    for first in range(0, budget, STACK):
-        signs = draw(min(STACK, budget - first)).sign()
-        values.append(_rayleigh_quotients(signs, products(signs)))
-    return independent(np.concatenate(values))
+def _hutchinson(of: Rows) -> Sampler:
+    """Of budget values of ``of``; signs have the smallest variance of independent entries."""
+
+    def sample(products: Products, draw: Draw, budget: int) -> Sample:
+        sizes = [min(STACK, budget - first) for first in range(0, budget, STACK)]
+        values = [of(signs, products(signs)) for signs in map(Tensor.sign, map(draw, sizes))]
+        return sampling.independent(np.concatenate(values))
+
+    return Sampler(sample, least=2)
 
 
 def _hutch_plus_plus(products: Products, draw: Draw, budget: int) -> Sample:
@@ -84,16 +137,26 @@ def _hutch_plus_plus(products: Products, draw: Draw, budget: int) -> Sample:
     known = float(_rayleigh_quotients(q.T, products(q.T)).sum())
     tests = draw(budget - 2 * third).sign()
     tests = tests - (tests @ q) @ q.T
-    return independent(known + _rayleigh_quotients(tests, products(tests)))
+    return sampling.independent(known + _rayleigh_quotients(tests, products(tests)))
 
 
-def _xtrace(products: Products, draw: Draw, budget: int) -> Sample:
+def _xtrace(estimates: Callable[[Sketch], Array], hidden: Callable[[Sketch], float]) -> Sampler:
     """Of budget / 2 leave-one-out estimates."""
-    return leave_one_out(Sketch.of(products, draw(budget // 2)), Sketch.traces, Sketch.hidden_trace)
+
+    def sample(products: Products, draw: Draw, budget: int) -> Sample:
+        return sampling.leave_one_out(Sketch.of(products, draw(budget // 2)), estimates, hidden)
+
+    return Sampler(sample, least=4)
 
 
-_METHODS: Registry[Sampler] = Registry("trace method")
-_METHODS.add("hutchinson", Sampler(_hutchinson, least=2))
-_METHODS.add("hutch++", Sampler(_hutch_plus_plus, least=6))
-_METHODS.add("xtrace", Sampler(_xtrace, least=4))
-_TRACE = Question("tr A", _METHODS, _diagonal)
+_TRACES = {
+    "hutchinson": _hutchinson(_rayleigh_quotients),
+    "hutch++": Sampler(_hutch_plus_plus, least=6),
+    "xtrace": _xtrace(Sketch.traces, Sketch.hidden_trace),
+}
+_SQUARES = {
+    "hutchinson": _hutchinson(_squared_norms),
+    "xtrace": _xtrace(Sketch.squares, Sketch.hidden_square),
+}
+_TRACE = Question("tr A", Registry("trace method", _TRACES), _rayleigh_quotients)
+_SQUARE = Question("tr A^2", Registry("Frobenius norm method", _SQUARES), _squared_norms)

@@ -1,27 +1,19 @@
 """Normalization layers, right in every derivative."""
 
-from normscope.nn.norm.batch import BatchNorm
-from normscope.nn.norm.channel import PARTS, ChannelNorm
-from normscope.nn.norm.kinds import NORMS, NormKind, make_norm, named_kind, norm_after
-from normscope.nn.norm.population import PopulationNorm, PopulationRefresher, refresh_population
-from normscope.nn.norm.sample import GroupNorm, LayerNorm, RMSNorm
-from normscope.nn.norm.weight import UnitWeight, unit_weights
-
-__all__ = [
-    "NORMS",
-    "PARTS",
-    "BatchNorm",
-    "ChannelNorm",
-    "GroupNorm",
-    "LayerNorm",
-    "NormKind",
-    "PopulationNorm",
-    "PopulationRefresher",
-    "RMSNorm",
-    "UnitWeight",
-    "make_norm",
-    "named_kind",
-    "norm_after",
-    "refresh_population",
-    "unit_weights",
-]
+from normscope.nn.norm.batch import BatchNorm as BatchNorm
+from normscope.nn.norm.channel import PARTS as PARTS
+from normscope.nn.norm.channel import ChannelNorm as ChannelNorm
+from normscope.nn.norm.kinds import NORMS as NORMS
+from normscope.nn.norm.kinds import NormKind as NormKind
+from normscope.nn.norm.kinds import make_norm as make_norm
+from normscope.nn.norm.kinds import named_kind as named_kind
+from normscope.nn.norm.kinds import norm_after as norm_after
+from normscope.nn.norm.population import PopulationNorm as PopulationNorm
+from normscope.nn.norm.population import PopulationRefresher as PopulationRefresher
+from normscope.nn.norm.population import refresh_population as refresh_population
+from normscope.nn.norm.sample import FilterResponseNorm as FilterResponseNorm
+from normscope.nn.norm.sample import GroupNorm as GroupNorm
+from normscope.nn.norm.sample import LayerNorm as LayerNorm
+from normscope.nn.norm.sample import RMSNorm as RMSNorm
+from normscope.nn.norm.weight import UnitWeight as UnitWeight
+from normscope.nn.norm.weight import unit_weights as unit_weights

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 from normscope.checks import checked_count
 from normscope.errors import InputError
-from normscope.spec.norms import PARTS, check_choice
+from normscope.registry import check_choice
+from normscope.spec.norms import PARTS
 
 __all__ = ["PARTS", "ChannelNorm", "Deviation", "checked_parts", "inverse_deviation", "wide"]
 

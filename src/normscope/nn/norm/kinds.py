@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from normscope.errors import InputError
 from normscope.nn.norm.batch import BatchNorm
 from normscope.nn.norm.population import PopulationNorm
-from normscope.nn.norm.sample import GroupNorm, RMSNorm
+from normscope.nn.norm.sample import FilterResponseNorm, GroupNorm, RMSNorm
 from normscope.nn.norm.weight import row_lengths, unit_weights
 from normscope.registry import Registry
 
@@ -86,8 +86,13 @@ def named_kind(name: str) -> NormKind:
     )
 
 
-def _batch(**fixed: Any) -> Callable[..., nn.Module]:
-    return lambda channels, **options: BatchNorm(channels, **{**fixed, **options})
+def _batch(*parts: str, **fixed: Any) -> Callable[..., nn.Module]:
+    given = {"parts": parts, **fixed} if parts else fixed
+    return lambda channels, **options: BatchNorm(channels, **{**given, **options})
+
+
+def _layer(channels: int, **options: Any) -> nn.Module:
+    return GroupNorm(1, channels, **options)
 
 
 def _group(channels: int, groups: int | None = None, **options: Any) -> nn.Module:
@@ -108,36 +113,25 @@ def _rms(channels: int, **options: Any) -> nn.Module:
 
 
 _AFFINE = ("scale", "shift")
+_MEAN, _VARIANCE = _batch("mean", *_AFFINE), _batch("variance", *_AFFINE)
+_RMS = _batch("variance", *_AFFINE, deviation="rms")
 _NAMED = {
     "batch": NormKind(_batch(), "batch norm"),
-    "batch-no-affine": NormKind(
-        _batch(parts=("mean", "variance")), "batch norm without scale, shift"
-    ),
-    "mean": NormKind(_batch(parts=("mean",)), "batch mean subtracted, nothing else"),
-    "mean-affine": NormKind(
-        _batch(parts=("mean", *_AFFINE)), "batch mean subtracted, scale and shift"
-    ),
-    "variance": NormKind(
-        _batch(parts=("variance", *_AFFINE)), "divided by the batch deviation, mean kept"
-    ),
-    "variance-rms": NormKind(
-        _batch(parts=("variance", *_AFFINE), deviation="rms"), "divided by the batch's rms"
-    ),
-    "affine": NormKind(_batch(parts=_AFFINE), "scale and shift only"),
+    "batch-no-affine": NormKind(_batch("mean", "variance"), "batch norm without scale, shift"),
+    "mean": NormKind(_batch("mean"), "batch mean subtracted, nothing else"),
+    "mean-affine": NormKind(_MEAN, "batch mean subtracted, scale and shift"),
+    "variance": NormKind(_VARIANCE, "divided by the batch deviation, mean kept"),
+    "variance-rms": NormKind(_RMS, "divided by the batch's rms"),
+    "affine": NormKind(_batch(*_AFFINE), "scale and shift only"),
     "alternating": NormKind(_alternating, "batch norm, fresh statistics every 2nd batch"),
     "frozen": NormKind(_batch(every=None), "batch norm, stored statistics held constant"),
     "population": NormKind(PopulationNorm, "population statistics of many samples"),
-    "layer": NormKind(
-        lambda channels, **options: GroupNorm(1, channels, **options), "layer norm over a sample"
-    ),
+    "layer": NormKind(_layer, "layer norm over a sample"),
     "group": NormKind(_group, "group norm, 8 groups or what divides"),
     "rms": NormKind(_rms, "divided by the rms over the channels"),
+    "frn": NormKind(FilterResponseNorm, "divided by a channel's rms over the positions"),
     "weight": NormKind(_batch(parts=_AFFINE), "weight norm", True, True),
-    "weight-mean": NormKind(
-        _batch(parts=("mean", *_AFFINE)), "weight norm with mean-only batch norm", True, True
-    ),
-    "weight-variance": NormKind(
-        _batch(parts=("variance", *_AFFINE)), "weight norm with variance-only batch norm", True
-    ),
+    "weight-mean": NormKind(_MEAN, "weight norm with mean-only batch norm", True, True),
+    "weight-variance": NormKind(_VARIANCE, "weight norm with variance-only batch norm", True),
 }
 NORMS: Registry[NormKind] = Registry("norm", _NAMED)

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from normscope.checks import checked_count
 from normscope.errors import InputError
 from normscope.nn.norm.channel import PARTS, ChannelNorm
+from normscope.registry import check_choice
 from normscope.seeds import child_seed
-from normscope.spec.norms import check_choice
 
 STAT_GRADS = ("detach", "through")
 

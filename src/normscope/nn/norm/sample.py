@@ -209,6 +209,55 @@ class RMSNorm(_SampleNorm):
         return f"{self.normalized_shape}, eps={self.eps}"
 
 
+class FilterResponseNorm(_SampleNorm):
+    r"""Each channel of a sample divided by its root mean square over the positions.
+
+    .. math:: y = \gamma\,\frac{x}{\sqrt{\overline{x^2} + \epsilon}} + \beta
+
+    Singh and Krishnan (2020), without their thresholded unit.
+
+    Args:
+        num_features: number of channels.
+        eps: added to the mean square; 0 is allowed.
+        gamma: initial value of the scale.
+        channel_axis: 1, or -1 for channels on the last axis.
+        device: of the parameters.
+        dtype: of the parameters.
+    """
+
+    def __init__(
+        self,
+        num_features: int,
+        *,
+        eps: float = 1e-6,
+        gamma: float = 1.0,
+        channel_axis: int = 1,
+        device: Any = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.num_features = checked_count(num_features, "num_features")
+        self.eps = checked_eps(eps)
+        self.channel_axis = channel_axis
+        self._prepare((num_features,), ("scale", "shift"), gamma, device=device, dtype=dtype)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``x`` normalized."""
+        if x.ndim < 3 or x.shape[self.channel_axis] != self.num_features:
+            raise InputError(
+                f"FilterResponseNorm normalizes {self.num_features} channels on axis "
+                f"{self.channel_axis} over the positions. Got an input of shape {tuple(x.shape)}."
+            )
+        y = wide(x.movedim(self.channel_axis, -1))
+        square = y.square().mean(list(range(1, y.ndim - 1)), keepdim=True)
+        y = self._affine(y * inverse_deviation(square, None, eps=self.eps), self.weight, self.bias)
+        return y.movedim(-1, self.channel_axis).to(x.dtype)
+
+    def extra_repr(self) -> str:
+        """The part of the representation that differs from layer to layer."""
+        return f"{self.num_features}, eps={self.eps}"
+
+
 def _shape(normalized_shape: int | Sequence[int]) -> tuple[int, ...]:
     sizes = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
     if not sizes:

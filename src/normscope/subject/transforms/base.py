@@ -15,6 +15,8 @@ from torch import Tensor, nn
 
 from normscope.errors import InputError
 from normscope.registry import Registry
+from normscope.subject.graph.reading import check_readable
+from normscope.subject.interrupts import held, safe_point
 
 _SYNTAX = re.compile(r"\s*([a-z][a-z-]*)\s*(?::([^=]*))?(?:=(.*))?", re.DOTALL)
 _HISTORY: weakref.WeakKeyDictionary[nn.Module, list[Edit]] = weakref.WeakKeyDictionary()
@@ -24,12 +26,17 @@ class Edit:
     """The changes that a transform makes to one model, each with the way back.
 
     Nothing here holds the model itself, so that its history ends with it.
+
+    Attributes:
+        example: a batch of what the model takes, while changes are made; None if there is none.
     """
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, example: Any = None) -> None:
         self._model = weakref.ref(model)
+        self.example = example
         self._back: list[Callable[[nn.Module], None]] = []
         self._places: dict[int, list[str]] | None = None  # id of a layer -> its names
+        self._versions: dict[Tensor, int] = {}  # of what was written into
 
     @property
     def model(self) -> nn.Module:
@@ -67,6 +74,7 @@ class Edit:
     def fill(self, tensor: Tensor, value: Tensor | float) -> None:
         """Write ``value`` into a parameter or buffer."""
         before = tensor.detach().clone()
+        self._versions.setdefault(tensor, tensor._version)
         with torch.no_grad():
             tensor.copy_(torch.as_tensor(value, dtype=tensor.dtype, device=tensor.device))
         self._back.append(lambda _: _write(tensor, before))
@@ -81,6 +89,12 @@ class Edit:
         """Take everything back, last change first."""
         while self._back:
             self._back.pop()(model)
+
+    def forget(self, model: nn.Module) -> None:
+        """Take everything back at once, as if nothing had been written."""
+        self.undo(model)
+        counters, versions = tuple(self._versions), tuple(self._versions.values())
+        torch._C._autograd._unsafe_set_version_counter(counters, versions)
 
 
 def _put(model: nn.Module, name: str, layer: nn.Module) -> None:
@@ -108,20 +122,23 @@ class Transform:
     text: str
     change: Change
 
-    def __call__(self, model: nn.Module, *, inplace: bool = False) -> nn.Module:
+    def __call__(
+        self, model: nn.Module, *, inplace: bool = False, example: Any = None
+    ) -> nn.Module:
         """The changed model: a copy, or ``model`` itself if ``inplace``."""
         if not isinstance(model, nn.Module):
-            raise InputError(
-                f"Transform {self.text!r} changes a torch module. Got a {type(model).__name__}."
-            )
-        target = model if inplace else _copied(model, self.text)
-        edit = Edit(target)
-        try:
-            self.change(target, edit)
-        except BaseException:
-            edit.undo(target)
-            raise
-        _HISTORY.setdefault(target, []).append(edit)
+            check_readable(model)
+        with held():  # Ctrl-C comes while a pass is run, or when all is done
+            target = model if inplace else _copied(model, self.text)
+            edit = Edit(target, example)
+            try:
+                self.change(target, edit)
+                safe_point()
+            except BaseException:
+                edit.forget(target)
+                raise
+            edit.example = None
+            _HISTORY.setdefault(target, []).append(edit)
         return target
 
 
@@ -170,7 +187,7 @@ def number_or_nan(value: str | None) -> float:
 
 def apply_transform(
     model: nn.Module, transform: str | Transform | Sequence[str | Transform], *,
-    inplace: bool = False,
+    inplace: bool = False, example: Any = None,
 ) -> nn.Module:  # fmt: skip
     """Change a model by name: ``"remove-norms"``, ``"replace:batch->layer"``, ``"gamma=0.1"``, ...
 
@@ -180,6 +197,9 @@ def apply_transform(
             ``TRANSFORMS`` lists the names.
         inplace: change ``model`` itself; ``undo_transform`` takes it back. An optimizer that
             was made before keeps the parameters of layers that were exchanged.
+        example: a batch of what the model takes: a tensor, a tuple of arguments or a dict of
+            keywords. Changes that need to know how the layers are joined run the model on it;
+            None tries inputs of the sizes that its first layer allows.
 
     Returns:
         The changed model. A transform that cannot be made raises an error with the reason and
@@ -199,7 +219,9 @@ def apply_transform(
         for one in parsed:
             one.change(target, edit)
 
-    return Transform(", ".join(t.text for t in parsed), change)(model, inplace=inplace)
+    return Transform(", ".join(t.text for t in parsed), change)(
+        model, inplace=inplace, example=example
+    )
 
 
 def undo_transform(model: nn.Module) -> nn.Module:
@@ -210,7 +232,8 @@ def undo_transform(model: nn.Module) -> nn.Module:
             "There is no transform of this model to undo. A copy has no history of its own: undo "
             "the object that apply_transform returned or changed."
         )
-    history.pop().undo(model)
+    with held():
+        history.pop().undo(model)
     return model
 
 

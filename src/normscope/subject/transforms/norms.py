@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
+from operator import attrgetter
 from typing import Any
 
 from torch import Tensor, nn
@@ -20,20 +21,17 @@ from normscope.nn.norm import (
     named_kind,
     norm_after,
 )
-from normscope.spec.norms import check_choice
-from normscope.subject.tracing import is_norm, traced
+from normscope.registry import check_choice
+from normscope.subject.norms import norm_cards
 from normscope.subject.transforms.base import TRANSFORMS, Change, Edit, TransformKind, number_or_nan
 from normscope.subject.transforms.finding import (
-    affine_before,
-    channels_before,
-    last_linear,
-    last_pool,
+    Norm,
+    exchangeable,
     like_of,
-    norm_kind,
     norms_of,
     num_channels,
-    stored_statistics,
 )
+from normscope.subject.transforms.structure import Structure
 from normscope.subject.transforms.weights import detached_copy
 
 
@@ -52,7 +50,7 @@ def _remove(what: str | None, value: str | None) -> Change:
     _refuse_value("remove-norms", value)
 
     def change(model: nn.Module, edit: Edit) -> None:
-        for layer in norms_of(model, what).values():
+        for layer, _ in exchangeable(norms_of(model, what)):
             edit.replace(layer, NoNorm())
         _leave_fast_paths(model, edit)
 
@@ -71,28 +69,29 @@ def _replace(what: str | None, value: str | None) -> Change:
     _check_name(after)
 
     def change(model: nn.Module, edit: Edit) -> None:
-        found = {n: m for n, m in norms_of(model).items() if before in (norm_kind(m), "any")}
+        norms = norms_of(model)
+        found = exchangeable({n: m for n, m in norms.items() if before in (m[1].kind, "any")})
         if not found:
-            kinds = sorted({norm_kind(m) for m in norms_of(model).values()})
+            kinds = sorted({card.kind for _, card in norms.values()})
             raise InputError(
                 f"{type(model).__name__} has no {before!r} norm to replace. Its norms are: "
                 f"{', '.join(kinds)}; 'any' means all of them."
             )
         if after.startswith("weight"):
-            _normalize_weights(model, list(found.values()), after, edit)
+            _normalize_weights(model, [layer for layer, _ in found], after, edit)
             return
-        for layer in found.values():
-            new = _new_norm(model, layer, after)
-            _carry_over(layer, new)
-            edit.replace(layer, new)
+        for norm in found:
+            new = _new_norm(model, norm, after)
+            _carry_over(norm, new)
+            edit.replace(norm[0], new)
         _leave_fast_paths(model, edit)
 
     return change
 
 
 def _normalize_weights(model: nn.Module, norms: list[nn.Module], after: str, edit: Edit) -> None:
-    graph = traced(model)
-    pairs = [(affine_before(graph, model, norm), norm) for norm in norms]
+    structure = Structure(model, edit.example)
+    pairs = [(structure.affine_before(norm), norm) for norm in norms]
     for affine, norm in pairs:
         twin = detached_copy(affine)
         new = norm_after(twin, after, dtype=like_of(affine, model)["dtype"])
@@ -100,51 +99,50 @@ def _normalize_weights(model: nn.Module, norms: list[nn.Module], after: str, edi
         edit.replace(norm, new)
 
 
-def _new_norm(model: nn.Module, layer: nn.Module, after: str) -> nn.Module:
-    """The norm ``after`` for the channels of ``layer``, wherever those are."""
-    channels, options = num_channels(layer), like_of(layer, model)
-    if isinstance(getattr(layer, "eps", None), float):
-        options["eps"] = layer.eps
-    trailing = hasattr(layer, "normalized_shape") and not getattr(layer, "channels_first", False)
-    if trailing or getattr(layer, "channel_axis", 1) == -1:
-        made = _feature_norm(after, channels, options)
-    else:
-        made = make_norm(after, channels, **options)
+def _new_norm(model: nn.Module, norm: Norm, after: str) -> nn.Module:
+    """The norm ``after`` for the channels of the old one, wherever those are."""
+    layer, card = norm
+    channels, options = num_channels(norm), like_of(layer, model)
+    if card.eps is not None:
+        options["eps"] = card.eps
+    make = _feature_norm if card.channel_axis == -1 else make_norm
+    made = make(after, channels, **options)
     if isinstance(made, BatchNorm) and hasattr(layer, "momentum"):
         made.momentum = layer.momentum  # type: ignore[assignment]
     return made
 
 
-def _carry_over(layer: nn.Module, new: nn.Module) -> None:
+def _carry_over(norm: Norm, new: nn.Module) -> None:
     """Scale, shift and running statistics go on; what the old norm lacks, the new one lacks."""
-    for name, part in (("weight", "scale"), ("bias", "shift")):
-        old, made = getattr(layer, name, None), getattr(new, name, None)
-        if isinstance(old, Tensor) and isinstance(made, Tensor):
-            made.data.copy_(old.detach().reshape(made.shape))
+    layer, card = norm
+    olds = (card.gamma(layer), card.beta(layer))
+    for name, part, old in zip(("weight", "bias"), ("scale", "shift"), olds, strict=True):
+        made = getattr(new, name, None)
+        if old is not None and isinstance(made, Tensor):
+            factor = card.gain if part == "scale" else 1.0
+            made.data.copy_((old.detach() * factor).expand(made.shape))
             made.requires_grad_(old.requires_grad)
         elif isinstance(made, Tensor):
             new.register_parameter(name, None)
             new.parts = tuple(p for p in new.parts if p != part)  # type: ignore[union-attr, assignment]
-    if getattr(layer, "weight", None) is None and hasattr(new, "gain"):
-        gain: Any = getattr(layer, "gain", 1.0)  # a constant gamma
-        new.gain = gain
-    known = stored_statistics(layer)
+    if card.scale is None and hasattr(new, "gain"):
+        new.gain = card.gain  # type: ignore[assignment]
+    known = card.stored_statistics(layer)
     if isinstance(new, BatchNorm) and new.every is None and known is None:
         raise InputError(
             f"{type(layer).__name__} keeps no running statistics that could be frozen. Train with "
             "batch norm first, or replace it by 'batch'."
         )
     if known is not None and isinstance(new, ChannelNorm):
-        _carry_statistics(new, *_converted(layer, new, *known))
+        _carry_statistics(new, *_converted(card.centred, new, *known))
     elif isinstance(new, BatchNorm) and getattr(layer, "track_running_stats", True) is False:
         new.forget_statistics()
 
 
 def _converted(
-    layer: nn.Module, new: ChannelNorm, mean: Tensor, variance: Tensor
+    centred: bool, new: ChannelNorm, mean: Tensor, variance: Tensor
 ) -> tuple[Tensor, Tensor]:
     """The variance as ``new`` keeps it: about the mean, or about zero (rms)."""
-    centred = layer.centred if isinstance(layer, ChannelNorm) else True
     if centred and not new.centred:
         return mean, variance + mean.square()
     if new.centred and not centred:
@@ -166,15 +164,14 @@ def _gamma(what: str | None, value: str | None) -> Change:
 
     def change(model: nn.Module, edit: Edit) -> None:
         norms = norms_of(model, what)
-        weights = [getattr(norm, "weight", None) for norm in norms.values()]
-        scaled = [weight for weight in weights if isinstance(weight, Tensor)]
+        scaled = [(layer, c.scale, c.offset) for layer, c in norms.values() if c.scale is not None]
         if not scaled:
             raise InputError(
                 f"None of the norms of {type(model).__name__} has a scale to set "
                 f"({', '.join(norms)}): they were made without affine parameters."
             )
-        for weight in scaled:
-            edit.fill(weight, gamma)
+        for layer, name, offset in scaled:
+            edit.fill(attrgetter(name)(layer), gamma - offset)
 
     return change
 
@@ -184,14 +181,11 @@ def _on_top(what: str | None, value: str | None) -> Change:
     kind = _channel_norm("norm-on-top", value)
 
     def change(model: nn.Module, edit: Edit) -> None:
-        pool = last_pool(traced(model), model)
-        layer = pool.module
-        assert layer is not None
-        channels = channels_before(pool)
-        for norm in [m for m in model.modules() if is_norm(m)]:
+        pool = Structure(model, edit.example).last_pool()
+        for norm, _ in exchangeable(norms_of(model)) if norm_cards(model) else ():
             edit.replace(norm, NoNorm())
-        new = make_norm(kind, channels, **like_of(layer, model))
-        edit.replace(layer, _pair(("norm", new), ("pool", layer)))
+        new = make_norm(kind, pool.in_shape[1], **like_of(pool.module, model))
+        edit.replace(pool.module, _pair(("norm", new), ("pool", pool.module)))
         _leave_fast_paths(model, edit)
 
     return change
@@ -202,9 +196,9 @@ def _before_last(what: str | None, value: str | None) -> Change:
     kind = _channel_norm("norm-before-last", value)
 
     def change(model: nn.Module, edit: Edit) -> None:
-        _, layer = last_linear(traced(model), model)
-        new = _feature_norm(kind, layer.in_features, like_of(layer, model))
-        edit.replace(layer, _pair(("norm", new), ("layer", layer)))
+        last = Structure(model, edit.example).last_layer()
+        new = _feature_norm(kind, last.in_shape[-1], **like_of(last.module, model))
+        edit.replace(last.module, _pair(("norm", new), ("layer", last.module)))
 
     return change
 
@@ -217,29 +211,15 @@ def _output(what: str | None, value: str | None) -> Change:
     check_choice("norm of the output", word, kinds)
 
     def change(model: nn.Module, edit: Edit) -> None:
-        graph = traced(model)
-        name, layer = last_linear(graph, model)
-        step = next((s for s in graph.steps if s.module is layer), None)
-        while step is not None and step.kind != "output":
-            if len(step.users) != 1:
-                raise InputError(
-                    f"The result of the last linear layer {name!r} is used {len(step.users)} times "
-                    "on its way to the output. Insert the norm by hand."
-                )
-            step = step.users[0]
-            if step.kind not in ("output", "identity", "drop", "flatten"):
-                raise InputError(
-                    f"The last linear layer {name!r} is followed by {step.kind} {step.name!r}, so "
-                    "that its result is not the output. Insert the norm by hand."
-                )
-        options = {**like_of(layer, model), "parts": kinds[word]}
-        new = _feature_norm("layer" if word == "layer" else "batch", layer.out_features, options)
-        edit.replace(layer, _pair(("layer", layer), ("norm", new)))
+        last = Structure(model, edit.example).last_layer(is_output=True)
+        options = {**like_of(last.module, model), "parts": kinds[word]}
+        new = _feature_norm("layer" if word == "layer" else "batch", last.out_shape[-1], **options)
+        edit.replace(last.module, _pair(("layer", last.module), ("norm", new)))
 
     return change
 
 
-def _feature_norm(kind: str, features: int, like: dict[str, Any]) -> nn.Module:
+def _feature_norm(kind: str, features: int, **like: Any) -> nn.Module:
     """A norm of the features on the last axis, also of a sequence."""
     if kind == "rms":
         return RMSNorm(features, **like)

@@ -12,18 +12,12 @@ from torch.nn.utils import parametrize
 
 from normscope.errors import InputError
 from normscope.nn.init import AFFINE
-from normscope.nn.norm import ChannelNorm, UnitWeight
+from normscope.nn.norm import UnitWeight
 from normscope.nn.norm.channel import inverse_deviation
 from normscope.registry import near_match
-from normscope.subject.tracing import traced
 from normscope.subject.transforms.base import TRANSFORMS, Change, Edit, TransformKind, number_or_nan
-from normscope.subject.transforms.finding import (
-    affine_before,
-    norms_of,
-    num_channels,
-    selected,
-    stored_statistics,
-)
+from normscope.subject.transforms.finding import Norm, norms_of, num_channels, selected
+from normscope.subject.transforms.structure import Structure
 
 
 def detached_copy(layer: nn.Module) -> nn.Module:
@@ -46,50 +40,42 @@ def _fold(what: str | None, value: str | None) -> Change:
         raise InputError(f"fold takes no value behind '='. Got {value!r}.")
 
     def change(model: nn.Module, edit: Edit) -> None:
-        graph = traced(model)
         norms = norms_of(model, what)
-        pairs = [(affine_before(graph, model, norm), norm, name) for name, norm in norms.items()]
+        structure = Structure(model, edit.example)
+        pairs = [(structure.affine_before(n[0]), n, name) for name, n in norms.items()]
         for affine, norm, name in pairs:
             factor, offset = _channel_map(norm, name)
             _check_channels(affine, norm, name)
             edit.replace(affine, _folded(affine, factor, offset))
-            edit.replace(norm, nn.Identity())
+            edit.replace(norm[0], nn.Identity())
 
     return change
 
 
-def _channel_map(norm: nn.Module, name: str) -> tuple[Tensor, Tensor]:
+def _channel_map(norm: Norm, name: str) -> tuple[Tensor, Tensor]:
     """Evaluation mode as y = factor x + offset, per channel."""
-    mean, variance = _stored(norm, name)
-    factor, shift = torch.ones_like(mean), torch.zeros_like(mean)
-    parts = norm.parts if isinstance(norm, ChannelNorm) else ("mean", "variance")
-    if "variance" in parts:
-        centred = norm.centred if isinstance(norm, ChannelNorm) else True
-        eps = norm.eps
-        assert isinstance(eps, float)
-        factor = inverse_deviation(variance, mean if centred else None, eps=eps)
-    if isinstance(norm.weight, Tensor):
-        factor = factor * norm.weight.detach()
-    else:
-        factor = factor * float(getattr(norm, "gain", 1.0))
-    if "mean" in parts:
+    layer, card = norm
+    stored = card.stored_statistics(layer)
+    if stored is None:
+        raise InputError(
+            f"{type(layer).__name__} {name!r} has no stored statistics: what it does depends on "
+            "its input, so that it cannot be folded into weights. Fold batch norms only, by a glob."
+        )
+    (mean, variance), gamma, beta = stored, card.gamma(layer), card.beta(layer)
+    factor, shift = torch.full_like(mean, card.gain), torch.zeros_like(mean)
+    if "variance" in card.parts:
+        about = mean if card.centred else None
+        factor = factor * inverse_deviation(variance, about, eps=card.eps or 0.0)
+    if gamma is not None:
+        factor = factor * gamma.detach()
+    if "mean" in card.parts:
         shift = -factor * mean
-    if isinstance(norm.bias, Tensor):
-        shift = shift + norm.bias.detach()
+    if beta is not None:
+        shift = shift + beta.detach()
     return factor, shift
 
 
-def _stored(norm: nn.Module, name: str) -> tuple[Tensor, Tensor]:
-    stored = stored_statistics(norm)
-    if stored is None:
-        raise InputError(
-            f"{type(norm).__name__} {name!r} has no stored statistics: what it does depends on its "
-            "input, so that it cannot be folded into weights. Fold batch norms only, by a glob."
-        )
-    return stored
-
-
-def _check_channels(affine: nn.Module, norm: nn.Module, name: str) -> None:
+def _check_channels(affine: nn.Module, norm: Norm, name: str) -> None:
     """Behind a linear layer on sequences torch's batch norm takes the positions as channels."""
     weight = affine.weight
     assert isinstance(weight, Tensor)

@@ -46,10 +46,8 @@ def batch_norm_hats(
     pair_mean = derivative_product_mean if slopes else product_mean
     if act.homogeneous:
         size = np.ones_like(g) if slopes else g**2
-        return (
-            np.asarray(size * pair_mean(act, 1.0, 1.0)),
-            np.asarray(size * pair_mean(act, 1.0, -1 / (n - 1))),
-        )
+        one, two = (pair_mean(act, 1.0, overlap) for overlap in (1.0, -1 / (n - 1)))
+        return np.asarray(size * one), np.asarray(size * two)
     m0, m1, m2, m4 = (hermite_moment(act, g, degree=j, of=of) for j in (0, 1, 2, 4))
     fourth = hermite_moment(act, g, degree=4, of="derivative_square" if slopes else "square")
     power = (second_moment_of_derivative if slopes else second_moment)(act, g**2)
@@ -234,11 +232,11 @@ def _affine_terms(
             scale_t[layer - 1], scale_st[layer - 1] = weight * scale[0], weight * scale[1]
         else:
             count = nets.pool_count(layer)
+            by_shift = weight * (power - first) / count
+            by_scale = weight * (scaled_power - second) / count
             for rows, source in ((0, diagonal[layer]), (1, offdiagonal[layer])):
-                (shift_t, shift_st)[rows][layer - 1] = weight * (power - first) / count * source
-                (scale_t, scale_st)[rows][layer - 1] = (
-                    weight * (scaled_power - second) / count * source
-                )
+                (shift_t, shift_st)[rows][layer - 1] = by_shift * source
+                (scale_t, scale_st)[rows][layer - 1] = by_scale * source
     return GramTerms(shift_t, shift_st), GramTerms(scale_t, scale_st)
 
 

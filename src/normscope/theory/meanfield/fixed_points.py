@@ -49,9 +49,8 @@ def length_fixed_point(
     at the critical variance without biases every length is kept, and 1 is returned.
     """
     act = activation(phi)
-    weight, bias = np.broadcast_arrays(
-        np.asarray(weight_variance, float), np.asarray(bias_variance, float)
-    )
+    given = (np.asarray(x, float) for x in (weight_variance, bias_variance))
+    weight, bias = np.broadcast_arrays(*given)
     shape, weight, bias = weight.shape, weight.ravel(), bias.ravel()
     if act.homogeneous:
         return _homogeneous_length(act, weight, bias).reshape(shape)
@@ -124,12 +123,11 @@ def length_slope(phi: str | Activation, length: ArrayLike, weight_variance: Arra
     if act.homogeneous:
         return weight * float(second_moment(act, 1.0)) * np.ones_like(q)
     safe = np.where(q > 0, q, 1e-12)
-    mean = gaussian_mean(
-        lambda x: x * np.asarray(act.function(x)) * np.asarray(act.derivative(x)),
-        safe,
-        kinks=act.kinks,
-    )
-    return np.asarray(weight * mean / safe)
+
+    def product(x: Array) -> Array:
+        return x * np.asarray(act.function(x)) * np.asarray(act.derivative(x))
+
+    return np.asarray(weight * gaussian_mean(product, safe, kinks=act.kinks) / safe)
 
 
 @equation(POOLE2016, "Eq. (5), fixed point")
@@ -149,9 +147,8 @@ def correlation_fixed_point(
         c* and the slope, of the broadcast shape.
     """
     act = activation(phi)
-    q, weight, bias = np.broadcast_arrays(
-        *(np.asarray(x, float) for x in (length, weight_variance, bias_variance))
-    )
+    given = (np.asarray(x, float) for x in (length, weight_variance, bias_variance))
+    q, weight, bias = np.broadcast_arrays(*given)
     shape = q.shape
     q, weight, bias = q.ravel(), weight.ravel(), bias.ravel()
     chi1 = weight * second_moment_of_derivative(act, np.where(np.isfinite(q), q, 1.0))

@@ -41,9 +41,7 @@ class Signals(Watcher):
     """
 
     def __init__(self, model: nn.Module, probes: Mapping[str, MonitorProbe], guard: Guard) -> None:
-        self._model = model
-        self._probes = probes
-        self._guard = guard
+        self._model, self._probes, self._guard = model, probes, guard
         self._capture: Capture | None = None
         self._inside = False
         self.passes = 0

@@ -18,7 +18,7 @@ from torch.optim.optimizer import (
 
 from normscope.checks import checked_count
 from normscope.errors import InputError, MeasurementError
-from normscope.measure.probes.coverage import owner_of
+from normscope.measure.probes.sites import module_of
 from normscope.results.monitor import MonitorLog, Reading, Trouble
 from normscope.subject.interrupts import held
 from normscope.subject.session import original_module
@@ -94,6 +94,7 @@ class Monitor:
         given = [sinks] if isinstance(sinks, str) or not isinstance(sinks, Sequence) else sinks
         self._own_sinks = [s for s, g in zip(self._sinks, given, strict=True) if isinstance(g, str)]
         self._troubles: dict[str, Trouble] = {}
+        self._guarded = partial(_guarded, self._troubles)
         self._counts: weakref.WeakKeyDictionary[Optimizer, int] = weakref.WeakKeyDictionary()
         self._held: weakref.WeakKeyDictionary[Optimizer, tuple[int, dict[str, Any]]]
         self._held = weakref.WeakKeyDictionary()
@@ -104,9 +105,8 @@ class Monitor:
         watching = {n: p for n, p in self._probes.items() if p.watches}
         for name in watching if blind else ():
             self._troubles[name] = Trouble(name, "skipped", blind)
-        self._signals = Signals(
-            original_module(model), {} if blind else watching, _Guard(self._troubles)
-        )
+        told = {} if blind else watching
+        self._signals = Signals(original_module(model), told, self._guarded)
         with held():
             self._signals.start()
             self._end = weakref.finalize(self, _detach, self._hooks(), self._signals)
@@ -187,9 +187,6 @@ class Monitor:
         for sink in self._sinks:
             self._guarded(type(sink).__name__, partial(sink.write, reading))
 
-    def _guarded(self, name: str, call: Callable[[], Any]) -> None:
-        _Guard(self._troubles)(name, call)
-
     def log(self, **values: Any) -> None:
         """Record numbers of your own, such as ``loss=loss``, under the current step.
 
@@ -265,25 +262,17 @@ class Monitor:
         return f"Monitor({state}, {self.num_steps} steps, {self._readings} readings)"
 
 
-class _Guard:
-    """Calls what must not stop a training: a failure is noted, and warned of once."""
-
-    def __init__(self, troubles: dict[str, Trouble]) -> None:
-        self._troubles = troubles
-
-    def __call__(self, name: str, call: Callable[[], Any]) -> None:
-        try:
-            with torch.no_grad():
-                call()
-        except Exception as error:
-            if name not in self._troubles:
-                reason = f"{type(error).__name__}: {error}"
-                self._troubles[name] = Trouble(name, "failed", reason)
-                self._warn(f"The monitor's {name} failed, and training goes on: {reason}")
-
-    @staticmethod
-    def _warn(text: str) -> None:
-        warnings.warn(text, stacklevel=4)
+def _guarded(troubles: dict[str, Trouble], name: str, call: Callable[[], Any]) -> None:
+    """Call what must not stop a training: a failure is noted, and warned of once."""
+    try:
+        with torch.no_grad():
+            call()
+    except Exception as error:
+        if name not in troubles:
+            reason = f"{type(error).__name__}: {error}"
+            troubles[name] = Trouble(name, "failed", reason)
+            text = f"The monitor's {name} failed, and training goes on: {reason}"
+            warnings.warn(text, stacklevel=2)
 
 
 def _detach(handles: Iterable[Any], signals: Signals) -> None:
@@ -320,7 +309,7 @@ def _weights(model: Any) -> dict[str, list[nn.Parameter]]:
         )
     owned: dict[str, list[nn.Parameter]] = {}
     for name, parameter in original_module(model).named_parameters():
-        owned.setdefault(owner_of(name) or type(model).__name__, []).append(parameter)
+        owned.setdefault(module_of(name) or type(model).__name__, []).append(parameter)
     if not owned:
         raise InputError(f"{type(model).__name__} has no parameters, so there is nothing to watch.")
     matrices = {name: [p for p in ps if p.ndim > 1] for name, ps in owned.items()}

@@ -8,16 +8,8 @@ from dataclasses import dataclass
 
 from normscope.registry import Registry
 from normscope.results.stability import StabilityBound, StabilityTrial
-from normscope.train.stability.search import (
-    DEPTH,
-    REACH,
-    STRIDE,
-    Outcomes,
-    downward,
-    next_rate,
-    pooled,
-    switch,
-)
+from normscope.train.stability import search
+from normscope.train.stability.search import STRIDE, Outcomes, switch
 from normscope.train.stability.trials import Bench
 
 FAR = 4.0  # times the limit: a rate at which every seed should fail
@@ -40,10 +32,11 @@ CRITERIA.add("diverges", Criterion(lambda trial: trial.diverged, slow_fails=Fals
 CRITERIA.add("does-not-learn", Criterion(lambda trial: not trial.learned, slow_fails=True))
 
 
+@dataclass(frozen=True, eq=False)
 class Bisection:
     """A search for both limits.
 
-    Args:
+    Attributes:
         bench: runs and keeps the trials.
         seeds: the first does the search.
         ends: lowest and highest rate to try.
@@ -51,117 +44,111 @@ class Bisection:
         widths: relative width to reach, per criterion.
     """
 
-    def __init__(
-        self,
-        bench: Bench,
-        seeds: Sequence[int],
-        ends: tuple[float, float],
-        *,
-        steps: int,
-        widths: dict[str, float],
-    ) -> None:
-        self._bench, self._seeds, self._ends = bench, seeds, ends
-        self._steps, self._widths = steps, widths
+    bench: Bench
+    seeds: Sequence[int]
+    ends: tuple[float, float]
+    steps: int
+    widths: dict[str, float]
 
     def run(self, start: Sequence[float]) -> None:
         """Make all trials, from the rates in ``start``."""
-        first, *others = self._seeds
+        first, *others = self.seeds
         for lr in start:
-            self._bench.run(lr, first)
-        self._narrow(first, "diverges", self._widths["diverges"])
+            self.bench.run(lr, first)
+        self._narrow(first, "diverges", self.widths["diverges"])
         self._look_for_learning(first)
-        if any(trial.learned for trial in self._bench.of(first)):
-            self._narrow(first, "does-not-learn", self._widths["does-not-learn"])
+        if any(trial.learned for trial in self.bench.of(first)):
+            self._narrow(first, "does-not-learn", self.widths["does-not-learn"])
         for seed in others:
             self._compare(seed, "diverges")
-            if any(trial.learned for trial in self._bench.of(first)):
+            if any(trial.learned for trial in self.bench.of(first)):
                 self._compare(seed, "does-not-learn")
-        for seed in self._seeds:
+        for seed in self.seeds:
             self._try_far_above(seed)
 
     def _outcomes(self, seed: int, criterion: str) -> Outcomes:
         failed = CRITERIA[criterion].failed
-        return {trial.lr: failed(trial) for trial in self._bench.of(seed)}
+        return {trial.lr: failed(trial) for trial in self.bench.of(seed)}
 
     def _narrow(self, seed: int, criterion: str, width: float, *, stride: float = STRIDE) -> None:
         """Outwards in steps that are squared each time, then inwards to ``width``."""
         slow_fails = CRITERIA[criterion].slow_fails
         while True:
             found = self._outcomes(seed, criterion)
-            ends = (self._floor(criterion), self._ends[1])
-            lr = next_rate(found, ends, tol=width, slow_fails=slow_fails, stride=stride)
+            ends = (self._floor(criterion), self.ends[1])
+            lr = search.next_rate(found, ends, tol=width, slow_fails=slow_fails, stride=stride)
             if lr is not None:
-                self._bench.run(lr, seed, length=self._length(found, slow_fails))
+                self.bench.run(lr, seed, length=self._length(found, slow_fails))
                 # What learns lies in a band, which a large step downwards might pass over.
-                stride = min(stride**2, STRIDE if slow_fails else REACH)
+                stride = min(stride**2, STRIDE if slow_fails else search.REACH)
             elif slow_fails or not self._overturned(seed, width):
                 return
 
     def _floor(self, criterion: str) -> float:
         """The lowest rate to try; far below divergence nothing learns for being too slow."""
         if not CRITERIA[criterion].slow_fails:
-            return self._ends[0]
+            return self.ends[0]
         high = self.bound("diverges").high
-        return max(self._ends[0], 0.0 if high == math.inf else high / STRIDE**DEPTH)
+        return max(self.ends[0], 0.0 if high == math.inf else high / STRIDE**search.DEPTH)
 
     def _overturned(self, seed: int, width: float) -> bool:
         """Whether the lower end diverges after all, in a training as long as the width demands."""
         low = switch(self._outcomes(seed, "diverges"), slow_fails=False).low
         if low == 0:
             return False
-        self._bench.run(low, seed, length=min(LONGEST * self._steps, math.ceil(GROWTH / width)))
+        self.bench.run(low, seed, length=min(LONGEST * self.steps, math.ceil(GROWTH / width)))
         return self._outcomes(seed, "diverges")[low]
 
     def _length(self, found: Outcomes, slow_fails: bool) -> int:
         """The closer the two ends, the slower the growth that tells them apart."""
         here = switch(found, slow_fails=slow_fails)
         if not 0 < here.low < here.high < math.inf:
-            return self._steps
-        return min(LONGEST * self._steps, math.ceil(GROWTH / (here.high / here.low - 1)))
+            return self.steps
+        return min(LONGEST * self.steps, math.ceil(GROWTH / (here.high / here.low - 1)))
 
     def _look_for_learning(self, seed: int) -> None:
         """From divergence downwards, until one training learns or lower rates only do worse."""
         while True:
-            trials = sorted(self._bench.of(seed), key=lambda trial: trial.lr)
+            trials = sorted(self.bench.of(seed), key=lambda trial: trial.lr)
             tried = [trial.lr for trial in trials]
             top = min((t.lr for t in trials if t.diverged), default=tried[-1])
-            lr = downward(tried, top, self._ends[0])
+            lr = search.downward(tried, top, self.ends[0])
             if lr is None or any(t.learned for t in trials) or _too_slow(trials):
                 return
-            self._bench.run(lr, seed)
+            self.bench.run(lr, seed)
 
     def _compare(self, seed: int, criterion: str) -> None:
         """Both ends for another seed; from there on, coarsely, if it fails or passes both."""
         slow_fails = CRITERIA[criterion].slow_fails
-        first = switch(self._outcomes(self._seeds[0], criterion), slow_fails=slow_fails)
+        first = switch(self._outcomes(self.seeds[0], criterion), slow_fails=slow_fails)
         ends = [lr for lr in (first.low, first.high) if 0 < lr < math.inf]
         for lr in ends:
-            self._bench.run(lr, seed)
+            self.bench.run(lr, seed)
         stride = max(first.high / first.low, NEAR) if len(ends) == 2 else STRIDE
-        self._narrow(seed, criterion, max(self._widths[criterion], OTHERS), stride=stride)
+        self._narrow(seed, criterion, max(self.widths[criterion], OTHERS), stride=stride)
 
     def _try_far_above(self, seed: int) -> None:
         """Divergence shows at once here, so this costs little, and catches interleaving."""
         lr = FAR * self.bound("diverges").high
-        if lr <= self._ends[1]:
-            self._bench.run(lr, seed)
-            self._narrow(seed, "diverges", max(self._widths["diverges"], OTHERS))
+        if lr <= self.ends[1]:
+            self.bench.run(lr, seed)
+            self._narrow(seed, "diverges", max(self.widths["diverges"], OTHERS))
 
     def bound(self, criterion: str, stop: str = "") -> StabilityBound:
         """The interval that the trials so far leave; ``stop`` says why there are no more."""
         slow_fails = CRITERIA[criterion].slow_fails
-        per_seed = [self._outcomes(seed, criterion) for seed in self._seeds]
-        low, high = pooled(per_seed, slow_fails=slow_fails, partial=bool(stop))
+        per_seed = [self._outcomes(seed, criterion) for seed in self.seeds]
+        low, high = search.pooled(per_seed, slow_fails=slow_fails, partial=bool(stop))
         if slow_fails and low == 0:  # what fails may be too slow; only divergence bounds the limit
-            high = min((t.lr for t in self._bench.trials if t.diverged), default=math.inf)
+            high = min((t.lr for t in self.bench.trials if t.diverged), default=math.inf)
         interleaved = any(switch(one, slow_fails=slow_fails).interleaved for one in per_seed)
         notes = [f"the search ended early: {stop}"] if stop else []
         notes += self._open_ends(criterion, low, high)
         if interleaved:
             notes.append("failures and successes interleave, so there is no single limit")
-        elif low > 0 and low * (1 + self._widths[criterion]) < high < math.inf and not stop:
+        elif low > 0 and low * (1 + self.widths[criterion]) < high < math.inf and not stop:
             notes.append("the seeds differ, and the interval spans them")
-        at_low = [trial for trial in self._bench.trials if trial.lr == low and trial.rising]
+        at_low = [trial for trial in self.bench.trials if trial.lr == low and trial.rising]
         if at_low and criterion == "diverges":
             notes.append(
                 f"at lr {low:.4g} the loss was still rising after {at_low[0].updates} updates"
@@ -169,7 +156,7 @@ class Bisection:
         return StabilityBound(criterion, low, high, interleaved, "; ".join(notes))
 
     def _open_ends(self, criterion: str, low: float, high: float) -> list[str]:
-        tried = sorted(trial.lr for trial in self._bench.trials)
+        tried = sorted(trial.lr for trial in self.bench.trials)
         if not tried:
             return ["no training was finished"]
         verb = "diverged" if criterion == "diverges" else "failed to learn"
@@ -180,9 +167,9 @@ class Bisection:
             notes.append(f"the training diverged at the lowest rate tried, {tried[0]:.4g}")
         elif low == 0:
             best = min(
-                (t for t in self._bench.trials if math.isfinite(t.final)),
+                (t for t in self.bench.trials if math.isfinite(t.final)),
                 key=lambda t: t.final,
-                default=self._bench.trials[0],
+                default=self.bench.trials[0],
             )
             notes.append(f"no rate learned for every seed; the best, {best.lr:.4g}: {best.reason}")
         return notes

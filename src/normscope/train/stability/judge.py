@@ -73,9 +73,7 @@ class Watch:
 
     def __init__(self, steps: int, most: int, rule: Divergence, deadline: float) -> None:
         self._next = self._span = steps
-        self._most = most
-        self._rule = rule
-        self._deadline = deadline
+        self._most, self._rule, self._deadline = most, rule, deadline
         self._losses: list[float] = []
         self.rising = self.late = False
 

@@ -119,21 +119,16 @@ def max_stable_lr(
     deadline = began + checked_seconds(max_seconds)
     steps = checked_count(steps, "steps")
     options = TrainingOptions(
-        optimizer=optimizer,
-        momentum=momentum,
-        weight_decay=weight_decay,
-        batch_size=batch_size,
-        num_batches=num_batches,
-        divergence=divergence,
-    )
+        optimizer=optimizer, momentum=momentum, weight_decay=weight_decay,
+        batch_size=batch_size, num_batches=num_batches, divergence=divergence,
+    )  # fmt: skip
     objective = as_objective(loss, loss_fn, outputs_fn)
     recipe = Recipe(repeatable(data, steps + 1), objective, options)
     with progress("trainings") as tick:
-        origin = Origin(model, device)
-        bench = Bench(origin, recipe, steps=steps, deadline=deadline, tick=tick)
+        bench = Bench(Origin(model, device), recipe, steps, deadline, tick)
         guess = bench.reference(numbers[0]).guess
         around = ends or (guess / REACH, guess * REACH)
-        search = Bisection(bench, numbers, around, steps=steps, widths=widths)
+        search = Bisection(bench, numbers, around, steps, widths)
         stop = _ended(search, ends or (guess,))
     own = {"steps": steps, "seed": numbers[0], "seeds": list(numbers), "bracket": ends, "tol": tol}
     return StabilityLimit(

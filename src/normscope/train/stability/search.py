@@ -40,13 +40,9 @@ def switch(failed: Outcomes, *, slow_fails: bool) -> Switch:
     passes, fails = _parts(failed, slow_fails)
     first = fails[0] if fails else math.inf
     top = passes[-1] if passes else 0.0
-    return Switch(
-        low=max((lr for lr in passes if lr < first), default=0.0),
-        high=min((lr for lr in fails if lr > top), default=math.inf),
-        first=first,
-        top=top,
-        interleaved=first < top,
-    )
+    low = max((lr for lr in passes if lr < first), default=0.0)
+    high = min((lr for lr in fails if lr > top), default=math.inf)
+    return Switch(low, high, first, top, interleaved=first < top)
 
 
 def pooled(

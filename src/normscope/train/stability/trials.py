@@ -8,7 +8,7 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -75,16 +75,9 @@ class Recipe:
         schedule: str | Schedule = "constant",
     ) -> TrainingRun:
         """Train ``model`` in place, at ``lr`` or by a schedule from there."""
-        optimizer = self.options.optimizer
-        named = isinstance(optimizer, str)
-        options = replace(
-            self.options,
-            lr=lr if named else None,
-            optimizer=optimizer if isinstance(optimizer, str) else _at_rate(optimizer, lr),
-            steps=steps,
-            seed=seed,
-            schedule=schedule,
-        )
+        options = replace(self.options, lr=lr, steps=steps, seed=seed, schedule=schedule)
+        if not isinstance(options.optimizer, str):
+            options = replace(options, lr=None, optimizer=_at_rate(options.optimizer, lr))
         with kept_generators(loader_generators(self.data)):
             return train(model, self.data, self.objective, options, callbacks=callbacks)
 
@@ -161,31 +154,29 @@ class Recipe:
         return initial, guess if 0 < guess < math.inf else GUESS
 
 
+@dataclass(eq=False)
 class Bench:
     """Runs trials, keeps them, and watches the clock.
 
-    Args:
+    Attributes:
         origin: of the models.
         recipe: of the trainings.
         steps: updates that a trial is judged by.
         deadline: on the monotonic clock.
         tick: called after each trial.
+        trials: those made.
+        convention: what was in effect in the first of them.
+        references: what the untrained models do, by seed.
     """
 
-    def __init__(
-        self,
-        origin: Origin,
-        recipe: Recipe,
-        *,
-        steps: int,
-        deadline: float,
-        tick: Callable[[], None],
-    ) -> None:
-        self.trials: list[StabilityTrial] = []
-        self.convention: dict[str, Any] = {}
-        self._origin, self._recipe, self._steps = origin, recipe, steps
-        self._deadline, self._tick = deadline, tick
-        self._references: dict[int, Reference] = {}
+    origin: Origin
+    recipe: Recipe
+    steps: int
+    deadline: float
+    tick: Callable[[], None]
+    trials: list[StabilityTrial] = field(default_factory=list)
+    convention: dict[str, Any] = field(default_factory=dict)
+    references: dict[int, Reference] = field(default_factory=dict)
 
     def of(self, seed: int) -> list[StabilityTrial]:
         """The trials of one seed."""
@@ -193,35 +184,35 @@ class Bench:
 
     def reference(self, seed: int) -> Reference:
         """What the untrained model of ``seed`` does."""
-        if seed not in self._references:
-            with self._origin.fresh(seed) as model, interruptible():
-                found = self._recipe.reference(model, seed=seed, steps=self._steps)
-            self._references[seed] = found
-        return self._references[seed]
+        if seed not in self.references:
+            with self.origin.fresh(seed) as model, interruptible():
+                found = self.recipe.reference(model, seed=seed, steps=self.steps)
+            self.references[seed] = found
+        return self.references[seed]
 
     def run(self, lr: float, seed: int, *, length: int = 0) -> None:
         """One training, unless it was made before; a longer one takes the place of a shorter."""
         before = next((trial for trial in self.of(seed) if trial.lr == lr), None)
         if before is not None and (before.diverged or before.updates >= length):
             return
-        if time.monotonic() > self._deadline:
+        if time.monotonic() > self.deadline:
             raise SearchEnded("out of time")
         reference = self.reference(seed)
-        length = max(length, self._steps)
-        most = PATIENCE * self._steps
-        watch = Watch(length, max(most, length), self._recipe.rule, self._deadline)
-        with self._origin.fresh(seed) as model, interruptible():
-            run = self._recipe.train(
+        length = max(length, self.steps)
+        most = PATIENCE * self.steps
+        watch = Watch(length, max(most, length), self.recipe.rule, self.deadline)
+        with self.origin.fresh(seed) as model, interruptible():
+            run = self.recipe.train(
                 model, lr=lr, seed=seed, steps=max(most, length) + 1, callbacks=[watch]
             )
         if run.outcome == "interrupted":
             raise SearchEnded(run.reason)
         if watch.late and not run.diverged:
             raise SearchEnded("out of time")
-        self.convention = self.convention or {**run.convention, **self._origin.conditions(seed)}
+        self.convention = self.convention or {**run.convention, **self.origin.conditions(seed)}
         self.trials = [trial for trial in self.trials if trial is not before]
-        self.trials.append(_trial(lr, seed, run, reference, watch, self._steps))
-        self._tick()
+        self.trials.append(_trial(lr, seed, run, reference, watch, self.steps))
+        self.tick()
 
 
 def _trial(

@@ -112,6 +112,17 @@ def test_dying_convolutional_units_over_positions():
     assert not activations(net, [(x, None)])["1"].dying.any()
 
 
+@pytest.mark.parametrize("inplace", [False, True])
+def test_relu6_is_a_rectifier(inplace):
+    rows = torch.tensor([[-1.0, 2.0, 9.0], [-2.0, -1.0, 7.0]])
+    net = nn.Sequential(nn.Linear(3, 3, bias=False), nn.ReLU6(inplace=inplace), nn.Hardtanh(0, 5))
+    nn.init.eye_(net[0].weight)
+    found = activations(net, [(rows, None)])
+    assert (found["1"].operation, found["2"].operation) == ("relu6", "hardtanh")
+    assert found["1"].dying.tolist() == [True, False, False]
+    assert not found["2"].rectified
+
+
 def test_only_rectifiers_die():
     net = nn.Sequential(nn.Linear(2, 2), nn.Tanh())
     nn.init.constant_(net[0].weight, -1.0)

@@ -15,7 +15,8 @@ from fingerprints import fingerprint, prepared
 from normscope.measure.probes.capture import Capture, Watcher
 from normscope.measure.probes.sites import Site
 from normscope.subject.batch import call_arguments
-from normscope.subject.tracing import numbered_layers, on_shortcut
+from normscope.subject.graph import read_graph
+from normscope.subject.layers import numbered_layers
 
 
 class Notes(Watcher):
@@ -35,10 +36,13 @@ class Notes(Watcher):
         return [(s.layer, s.operation, s.name) for s in self.sites if s.kind == kind]
 
 
-def watched(model, *inputs, **kwargs):
+def watched(model, *inputs, graph=False, **kwargs):
+    def run():
+        return model(*inputs, **kwargs)
+
     notes = Notes()
-    with Capture(model, notes), torch.no_grad():
-        model(*inputs, **kwargs)
+    with Capture(model, notes, read_graph(model, run) if graph else None), torch.no_grad():
+        run()
     return notes
 
 
@@ -121,11 +125,13 @@ def test_parametrized_weight_keeps_the_name_of_its_layer():
 def test_numbers_are_those_of_the_zoo(name):
     model = ns.network(name)
     shape = (2, 784) if name.startswith("mlp") else (2, 3, 32, 32)
-    notes = watched(model, torch.randn(*shape))
-    weighted = [s for s in notes.sites if s.kind in ("linear", "conv")]
-    modules = dict(model.named_modules())
-    found = {s.layer: (s.name, modules[s.name]) for s in weighted if not on_shortcut(s.name)}
-    assert found == numbered_layers(model)
+    notes = watched(model, torch.randn(*shape), graph=True)
+    found = {s.name: s.layer for s in notes.sites if s.kind in ("linear", "conv")}
+    numbered = numbered_layers(model)
+    assert {name: found[name] for name, _ in numbered.values()} == {
+        name: number for number, (name, _) in numbered.items()
+    }
+    assert max(found.values()) == max(numbered)  # projections on shortcuts are no steps
 
 
 @pytest.mark.parametrize("case", ROSTER, ids=str)

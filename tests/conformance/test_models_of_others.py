@@ -1,0 +1,125 @@
+"""Models of transformers and MONAI, and recurrent ones: read right, and examined as a whole."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import normscope as ns
+from fingerprints import fingerprint, process
+from models.foreign import FOREIGN, HELD_OUT, SAMPLES
+from models.truth import mismatches, outputs_of
+from normscope.subject.graph import read_graph
+
+ENOUGH = 32  # samples, from which on all rules are judged
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in HELD_OUT]
+EVERY = [*FOREIGN, *SLOW]
+
+
+@pytest.fixture(autouse=True)
+def _single_precision(_float64_and_seed):
+    """As these models are used."""
+    torch.set_default_dtype(torch.float32)
+
+
+def made(name):
+    torch.manual_seed(1)
+    return {**FOREIGN, **HELD_OUT}[name]()
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_structure(name):
+    example = made(name)
+    graph = read_graph(example.model, example.call)
+    assert mismatches(graph, example.model, example.truth) == []
+    assert graph.coverage["layers"] + graph.coverage["norms"] > 0.9
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_nothing_is_changed(name):
+    untouched, example = made(name), made(name)
+    data = example.inputs, example.keywords
+    before = fingerprint(example.model, data), process()
+    read_graph(example.model, example.call)
+    assert (fingerprint(example.model, data), process()) == before
+    for a, b in zip(outputs_of(untouched), outputs_of(example), strict=True):
+        assert torch.equal(a, b)
+
+
+# ---- the whole way
+
+
+def larger(batch):
+    """The same samples several times over."""
+    times = ENOUGH // SAMPLES
+    return {name: value.repeat(times, *[1] * (value.ndim - 1)) for name, value in batch.items()}
+
+
+def asked(example):
+    """Data and the natural loss of its library, as `examine` takes them."""
+    if example.keywords:
+        natural = lambda model, batch: model(**batch).loss  # noqa: E731
+        return {"data": [larger(example.keywords)], "loss_fn": natural}
+    inputs = larger({"x": example.inputs[0]})["x"]
+    outputs = example.model(inputs)
+    targets = torch.randint(outputs.shape[1], (len(outputs), *outputs.shape[2:]))
+    return {"data": (inputs, targets), "loss": "cross_entropy"}
+
+
+def layout_of(example):
+    return ns.examine(example.model, **asked(example))["layout"]
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_examined_as_a_whole(name):
+    example = made(name)
+    truth, question = example.truth, asked(example)
+    before = fingerprint(example.model, question["data"]), process()
+    found = ns.examine(example.model, **question, optimizer="adamw", lr=3e-4)
+    assert (fingerprint(example.model, question["data"]), process()) == before
+    assert [(step.name, step.reason) for step in found.plan.steps if step.status != "ok"] == []
+    for part in ("layout", "activations"):
+        assert found[part].coverage.parameters >= 0.9, found[part].coverage.summary()
+    layout = found["layout"]
+    assert layout.last == truth.head
+    if truth.states.get(truth.head) == "sum":  # of normalized branches
+        assert layout.last_input_norm in {norm.name for norm in layout.norms}
+    else:
+        assert layout.last_input_norm == truth.norm
+    assert len({norm.name.partition("#")[0] for norm in layout.norms}) == truth.norms
+    assert layout.unused == ()
+    assert applicable(truth) <= {finding.rule for finding in found.findings}
+
+
+def applicable(truth):
+    """The rules of the preset that have something to judge in such a model."""
+    rules = {"signal-growth", "input-independent-gradients", "weight-domination"}
+    if "recurrent" in truth.kinds.values():  # one linear layer shows no growth with depth
+        rules = {"favoured-class", "weight-domination"}
+    if truth.norms:
+        rules |= {"unused-norm"}
+    if truth.norm_kinds == {"batch"}:
+        rules |= {"running-statistics", "last-layer-unnormalized"}
+    return rules
+
+
+@pytest.mark.parametrize(
+    ("name", "head", "norm"),
+    [
+        ("GPT-2", "lm_head", "transformer.ln_f"),
+        ("T5", "lm_head", "decoder.final_layer_norm"),
+        ("Llama", "lm_head", "model.norm"),
+        ("ViT", "classifier", "vit.layernorm"),
+    ],
+)
+def test_the_last_layer_and_its_norm_are_said(name, head, norm):
+    said = layout_of(made(name)).summary()
+    assert f"last layer '{head}'" in said
+    assert norm in said
+
+
+@pytest.mark.parametrize("name", ["Llama", "GPT-2", "ViT"])
+def test_layers_behind_a_norm_count_as_normalized(name):
+    """In a pre-norm transformer two of six layers of a block are not."""
+    layout = layout_of(made(name))
+    assert layout.normalized >= 0.5 * layout.hidden_layers
