@@ -41,9 +41,9 @@ OPTIONS = (
 )  # fmt: skip
 
 
-DESCRIPTION = """Measure a network on a few batches and say what was found, gravest first:
+DESCRIPTION = """Measure a network on a few batches and say what was found, most severe first:
 sharpness, learning rate, signals, conditioning, and what its norms do to it."""
-EPILOG = """exit codes: 0 done, 1 a finding as grave as --fail-on, 2 bad input,
+EPILOG = """exit codes: 0 done, 1 a finding at or above --fail-on, 2 bad input,
 3 done in part (interrupted; or out of time or a measurement failed, without such a
 finding; the rest is saved),
 130 interrupted before anything was measured

@@ -53,7 +53,7 @@ COLUMNS = ("norm", "gamma", "theory", "lambda_max", "lower", "upper", "trace", "
 
 
 DESCRIPTION = """Largest eigenvalue of the Fisher matrix J^T J / T of a random wide network,
-and the largest learning rate that it can bear, 2 (1 + momentum) / lambda_max."""
+and the largest learning rate that it is stable at, 2 (1 + momentum) / lambda_max."""
 EPILOG = """example:
   normscope predict mlp:784-1000x3-10 --norm batch --gamma 0.1,0.5,1 \\
       --bias-variance 0.5 --samples 400 --momentum 0.9 --chart figure1.html"""

@@ -41,7 +41,7 @@ OPTIONS = (
     opt.JSON,
 )  # fmt: skip
 DESCRIPTION = """Make named changes to copies of a network, and table before and after:
-curvature, the learning rates that trainings bear, conditioning."""
+curvature, the learning rates that training runs are stable at, conditioning."""
 EPILOG = """changes:
   norm-before-last[=KIND]   one more norm, before the last linear layer
   norm-output[=KIND]        one more norm, of the outputs: mean, batch or layer

@@ -75,7 +75,7 @@ def examine(
         seed: of everything random.
 
     Returns:
-        Findings, gravest first, with all measurements behind them.
+        Findings, most severe first, with all measurements behind them.
 
     Example:
         >>> import normscope as ns

@@ -1,4 +1,4 @@
-"""From measurements to findings: every rule that can judge, gravest first."""
+"""From measurements to findings: every rule that can judge, most severe first."""
 
 from __future__ import annotations
 

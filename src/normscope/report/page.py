@@ -184,7 +184,7 @@ def _finding(finding: Finding, place: int, places: dict[str, Any]) -> dict[str, 
 
 
 def _counts(examination: Examination) -> list[tuple[str, int]]:
-    """How many findings of each severity there are, the gravest first."""
+    """How many findings of each severity there are, the most severe first."""
     found = Counter(f.severity for f in examination.findings)
     return [(severity, found[severity]) for severity in reversed(SEVERITIES) if found[severity]]
 

@@ -88,7 +88,7 @@ class Examination(Record):
     Attributes:
         model: the network in words.
         numbers: the few that one would want to see first.
-        findings: gravest first.
+        findings: most severe first.
         measurements: results by name; each is a record with its own table and chart.
         plan: what was to be measured, and what became of it.
         convention: every setting that was in effect.
@@ -122,7 +122,7 @@ class Examination(Record):
 
     @property
     def worst(self) -> str:
-        """The gravest severity found."""
+        """The most severe one found."""
         return max((f.severity for f in self.findings), key=SEVERITIES.index, default="ok")
 
     @property
@@ -136,7 +136,7 @@ class Examination(Record):
         return self.partial.startswith("interrupted")
 
     def above(self, severity: str) -> tuple[Finding, ...]:
-        """The findings at least as grave as ``severity``."""
+        """The findings at or above ``severity``."""
         if severity not in SEVERITIES:
             raise InputError(f"A severity is one of {', '.join(SEVERITIES)}. Got {severity!r}.")
         return tuple(f for f in self.findings if f.rank >= SEVERITIES.index(severity))

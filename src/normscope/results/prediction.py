@@ -80,7 +80,7 @@ class Prediction(Drawable):
         return " ".join(self.flags) or None
 
     def critical_lr(self, momentum: float = 0.0) -> float:
-        """2 (1 + momentum) / lambda_max, the learning rate that the sharpest direction can bear.
+        """2 (1 + momentum) / lambda_max: the sharpest direction is stable below it.
 
         Infinite for lambda_max = 0. Raises TheoryError where there is no lambda_max.
         """

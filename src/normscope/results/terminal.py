@@ -1,4 +1,4 @@
-"""An examination as a terminal shows it: the numbers, then the findings, gravest first."""
+"""An examination as a terminal shows it: the numbers, then the findings, most severe first."""
 
 from __future__ import annotations
 

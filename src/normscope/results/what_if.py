@@ -182,9 +182,9 @@ class WhatIf(Drawable):
             if factor > APART:
                 lines.append(
                     f"{v.change}: the curvature promises {_times(self.curvature_ratio(v))} the "
-                    f"learning rate, trainings bear {_times(self.limit_ratio(v)[0])}; the two "
-                    f"differ by a factor {factor:.3g}. The curvature is that of the start; "
-                    "believe the trainings."
+                    "learning rate, training runs are stable up to "
+                    f"{_times(self.limit_ratio(v)[0])}; the two differ by a factor {factor:.3g}. "
+                    "The curvature is that of the start: trust the training runs."
                 )
         return tuple(lines)
 

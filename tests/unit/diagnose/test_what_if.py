@@ -252,7 +252,7 @@ def test_what_never_learned_bears_no_rate():
 def test_a_real_network_whose_ratios_differ():
     found = what_if(net(), "digits", ["norm-output"], steps=20, tol=0.5)
     assert found.disagreement(found.after[0]) > 3
-    assert any("believe the trainings" in note for note in found.notes)
+    assert any("trust the training runs" in note for note in found.notes)
 
 
 def test_a_larger_rate_that_leads_to_a_higher_loss_is_no_gain():
