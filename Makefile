@@ -17,7 +17,7 @@ NOT_CI := real_data or browser or gpu or bench or integrations
 .PHONY: help demo test test-slow test-real-data test-browser lint format types layers bench clean
 
 help:
-	@echo "demo       install, then examine a network that blows up and its normalized twin"
+	@echo "demo       install, then predict, measure and train a network without and with batch norm"
 	@echo "test       install, then lint, types, import levels and the tests (CI, part 1)"
 	@echo "test-slow  the long tests (CI, part 2)"
 	@echo "test-real-data  needs NORMSCOPE_DATA=DIR with the real data sets"

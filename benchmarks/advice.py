@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from benchmarks.advice_roster import DEVELOPMENT, ROSTER, Entry
-from normscope.diagnose._trainings import Trainings
+from normscope.diagnose._training_runs import TrainingRuns
 from normscope.diagnose.learning_rate import suggest_lr
 from normscope.diagnose.subject import as_subject
 from normscope.results import StabilityBound
@@ -73,7 +73,7 @@ def fails_far_above(entry: Entry, model: nn.Module, loss: str, bound: StabilityB
         model, entry.data, loss, optimizer=entry.optimizer, momentum=entry.momentum,
         batch_size=entry.batch_size,
     )  # fmt: skip
-    bench = Trainings(subject, 50, (0,), 0.2).bench(steps=50, tick=lambda: None)
+    bench = TrainingRuns(subject, 50, (0,), 0.2).bench(steps=50, tick=lambda: None)
     for seed in SEEDS:
         bench.run(FAR * bound.high, seed)
     if bound.criterion == "diverges":

@@ -1,45 +1,81 @@
-"""`make demo`: a deep network that blows up, its normalized twin, and what normscope says of them.
+"""`make demo`: one network without norms and with batch norm, predicted, measured and trained.
 
 Everything comes with the package: the networks, the data (8 x 8 digits), the pages it writes.
 """
 
 from pathlib import Path
 
-from rich.columns import Columns
 from rich.console import Console
-from rich.panel import Panel
+from rich.table import Table
 
 import normscope as ns
 
-PLAIN = "mlp:64-" + "64-" * 10 + "10,norm=none"  # ten hidden layers of 64
-NORMED = PLAIN.replace("none", "batch")
-LR, PRESET = 2.0, "full"
+WIDTHS = [64, 256, 256, 256, 10]
+NETWORKS = {"without norms": None, "with batch norm": "batch"}
+LR, STEPS, SAMPLES, PRESET = 2.0, 100, 256, "standard"
 PAGES = Path(__file__).resolve().parents[1] / "out"
-WIDE = 120  # characters for two columns; a narrower terminal shows one below the other
 
 
-def trained(name: str) -> str:
-    """What becomes of a fresh copy at this learning rate."""
-    run = ns.fit(ns.network(name), "digits", "cross_entropy", lr=LR, steps=100)
-    end = f"diverged after {run.updates} steps" if run.diverged else f"trained {run.updates} steps"
-    return f"{end}: loss {run.losses[0]:.3g} -> {run.losses[-1]:.3g}"
+def fresh(norm):
+    """The network before training, always with the same weights."""
+    return ns.network(f"mlp:{'-'.join(map(str, WIDTHS))},norm={norm or 'none'}")
 
 
-def main() -> None:
+def predicted(norm, images):
+    """Sharpness by theory, without the network. With batch norm it assumes random inputs."""
+    inputs = {"samples": SAMPLES} if norm else {"inputs": images.flatten(1)}
+    return ns.predict(ns.mlp(WIDTHS, norm=norm), **inputs).lambda_max
+
+
+def measured(norm, images, labels):
+    """The same quantity of the real network on real data."""
+    risk = ns.Risk(fresh(norm), images, labels, loss="mse", statistics="batch",
+                   parameters="weights")  # fmt: skip
+    return ns.top_eigenvalues(ns.fisher(risk)).largest
+
+
+def story(norm):
+    """All numbers about one network, and the examination behind them."""
+    digits = ns.load_data("digits")
+    images, labels = digits.images[:SAMPLES], digits.labels[:SAMPLES]
+    run = ns.fit(fresh(norm), digits, "cross_entropy", lr=LR, steps=STEPS)
+    found = ns.examine(fresh(norm), digits, lr=LR, preset=PRESET)
+    limit = ns.max_stable_lr(fresh(norm), digits, "cross_entropy", seeds=1, tol=0.2).diverges.lr
+    return predicted(norm, images), measured(norm, images, labels), run, limit, found
+
+
+def in_words(run):
+    """How a training run went."""
+    if run.diverged:
+        return f"diverged at step {run.updates}"
+    return f"loss {run.initial_loss:.3g} -> {run.final_loss:.2g}"
+
+
+def main():
     PAGES.mkdir(exist_ok=True)
     console = Console()
-    if not console.is_terminal:
-        console.width = WIDE
-    width = console.width // 2 if console.width >= WIDE else console.width
-    columns = []
-    for title, name in (("without norms", PLAIN), ("with batch norm", NORMED)):
-        console.print(f"Trained at lr {LR:g} {title}: {trained(name)}")
-        found = ns.examine(ns.network(name), "digits", lr=LR, preset=PRESET)
-        page = found.save(PAGES / f"{title.replace(' ', '-')}.html")
-        columns.append(Panel(found, title=title, subtitle=page.name, width=width))
-    console.print(Columns(columns, padding=0))
-    console.print(f"The whole story, to open in a browser: {PAGES}/*.html", soft_wrap=True)
-    console.print("Your own network: normscope examine my_model:make --data my_data:loader")
+    console.print(f"One network, layers of {'-'.join(map(str, WIDTHS))} units, on 8 x 8 digits.\n")
+    with console.status("Predicting, measuring and training it ..."):
+        theory, sharpness, runs, limits, found = zip(*map(story, NETWORKS.values()), strict=True)
+    table = Table("", *NETWORKS, box=None)
+    table.add_row("sharpness, predicted by theory", *(f"{value:.3g}" for value in theory))
+    table.add_row("sharpness, measured", *(f"{value:.3g}" for value in sharpness))
+    table.add_row(f"{STEPS} steps at learning rate {LR:g}", *map(in_words, runs))
+    table.add_row("training diverges above", *(f"{value:.2g}" for value in limits))
+    console.print(table)
+    flatter, expected = sharpness[0] / sharpness[1], theory[0] / theory[1]
+    console.print(
+        f"\nBatch norm makes the loss {flatter:.0f} times flatter, and theory says "
+        f"{expected:.0f} times. Training is stable up to a learning rate "
+        f"{limits[1] / limits[0]:.0f} times as large."
+    )
+    console.print(
+        f"(Sharpness is the largest eigenvalue of J^T J / T, of the weights, T = {SAMPLES} digits.)"
+    )
+    for title, result in zip(NETWORKS, found, strict=True):
+        page = result.save(PAGES / f"{title.replace(' ', '-')}.html")
+        console.print(f"\nThe whole examination {title}: {page}", soft_wrap=True)
+    console.print("\nYour own network: normscope examine my_model.py:make --data my_data.py:loader")
 
 
 if __name__ == "__main__":

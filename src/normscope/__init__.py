@@ -57,6 +57,7 @@ _HOME = {
     "Monitor": "normscope.train",
     # advice
     "examine": "normscope.diagnose",
+    "plan_examination": "normscope.diagnose",
     "what_if": "normscope.diagnose",
     "suggest_lr": "normscope.diagnose",
     # errors

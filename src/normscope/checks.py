@@ -12,11 +12,17 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from normscope.errors import InputError
+from normscope.files import check_writable
 
 Array = NDArray[np.float64]
 
 
-def checked_count(value: Any, name: str, *, least: int = 1, why: str = "") -> int:
+LARGEST = 2**63 - 1  # of whole numbers in torch and numpy
+
+
+def checked_count(
+    value: Any, name: str, *, least: int = 1, most: int = LARGEST, why: str = ""
+) -> int:
     """``value`` as a whole number of at least ``least``; ``why`` says what a lower one would mean.
 
     Example:
@@ -30,7 +36,29 @@ def checked_count(value: Any, name: str, *, least: int = 1, why: str = "") -> in
     if count < least:
         reason = f": {why}" if why else ""
         raise InputError(f"{name} must be a whole number from {least}{reason}. Got {value!r}.")
+    if count > most:
+        raise InputError(f"{name} must be at most {most}. Got {count!r:.40}.")
     return count
+
+
+def checked_list(values: Any, name: str) -> list[Any]:
+    """``values`` as a list; a single value in the place of several is refused."""
+    try:
+        if not isinstance(values, str):
+            return list(values)
+    except TypeError:  # also of things that only look as if they could be iterated over
+        pass
+    raise InputError(f"{name} must be a list. Got {values!r}. Put it in brackets: [...].")
+
+
+def as_float(value: Any) -> float:
+    """A real number as a float, infinite if it is too large; NaN for anything else."""
+    if not isinstance(value, Real) or isinstance(value, bool):
+        return math.nan
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
 
 
 def checked_numbers(values: ArrayLike, name: str) -> Array:
@@ -61,18 +89,18 @@ def checked_number(value: ArrayLike, name: str) -> float:
 
 def checked_positive(value: Any, name: str) -> float:
     """``value`` as one finite number above 0."""
-    real = isinstance(value, Real) and not isinstance(value, bool)
-    if not real or not 0 < float(value) < math.inf:
-        raise InputError(f"{name} must be a number above 0. Got {value!r}.")
-    return float(value)
+    number = as_float(value)
+    if not 0 < number < math.inf:
+        raise InputError(f"{name} must be a number above 0. Got {value!r:.40}.")
+    return number
 
 
 def checked_momentum(value: Any) -> float:
     """``value`` as the momentum of gradient descent."""
-    real = isinstance(value, Real) and not isinstance(value, bool)
-    if not real or not 0 <= float(value) < 1:
-        raise InputError(f"momentum must be at least 0 and below 1. Got {value!r}.")
-    return float(value)
+    number = as_float(value)
+    if not 0 <= number < 1:
+        raise InputError(f"momentum must be at least 0 and below 1. Got {value!r:.40}.")
+    return number
 
 
 def checked_seconds(max_seconds: float | None) -> float:
@@ -81,7 +109,7 @@ def checked_seconds(max_seconds: float | None) -> float:
 
 
 def checked_target(path: str | Path) -> Path:
-    """``path`` as a file that can be written: its folder is there, and it is no folder itself."""
+    """``path`` as a file that can be written, tried out in its folder; otherwise an error."""
     target = Path(path)
     if not target.parent.is_dir():
         raise InputError(
@@ -89,4 +117,10 @@ def checked_target(path: str | Path) -> Path:
         )
     if target.is_dir():
         raise InputError(f"{target} is a folder. Give the name of a file.")
+    if target.exists() and not target.is_file():
+        raise InputError(f"{target} is a pipe or a device. Give the name of a file.")
+    try:
+        check_writable(target)
+    except OSError as error:
+        raise InputError(f"{target} cannot be written: {error.strerror or error}.") from None
     return target

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
+from normscope.annotations import fits, hints
 from normscope.errors import InputError
 from normscope.messages import with_article
 
@@ -76,6 +77,11 @@ class Record:
             _equal(getattr(self, f.name), getattr(other, f.name)) for f in dataclasses.fields(self)
         )
 
+    def __str__(self) -> str:
+        """What ``print`` shows: the summary, if there is one."""
+        summary = getattr(self, "summary", self.__repr__)
+        return str(summary())
+
     def __hash__(self) -> int:
         return hash(self.to_json())
 
@@ -122,8 +128,10 @@ def _decode(value: Any) -> Any:
     if "$float" in value:
         return float(value["$float"])
     if "$array" in value:
-        flat = [_decode(v) for v in value["$array"]]
-        return np.array(flat, dtype=value["dtype"]).reshape(value["shape"])
+        made = np.array([_decode(v) for v in value["$array"]], dtype=value["dtype"])
+        if made.dtype.kind not in "biufU":
+            raise InputError(f"An array holds numbers or text. Found the type {made.dtype}.")
+        return made.reshape(value["shape"])
     if "type" in value and value["type"] in Record._types:
         cls = Record._types[value["type"]]
         fields = dataclasses.fields(cls)
@@ -134,7 +142,14 @@ def _decode(value: Any) -> Any:
                 "Another version may have written it, or it was cut off."
             )
         kinds = {f.name: str(getattr(f.type, "__name__", f.type)) for f in fields}
-        return cls(**{k: _number(_decode(v), kinds[k]) for k, v in value.items() if k in kinds})
+        found = {k: _number(_decode(v), kinds[k]) for k, v in value.items() if k in kinds}
+        for name, part in found.items():
+            if not fits(part, hints(cls).get(name, Any)):
+                raise InputError(
+                    f"{name!r} of {with_article(cls.__name__)} is {part!r:.60}, and should be "
+                    f"{kinds[name]}."
+                )
+        return cls(**found)
     return {k: _decode(v) for k, v in value.items()}
 
 

@@ -20,7 +20,7 @@ def near_match(name: str, known: list[str]) -> str:
 
 def check_choice(what: str, value: object, known: Collection[str]) -> None:
     """An error that names near matches if ``value`` is none of ``known``."""
-    if value not in known:
+    if not isinstance(value, str) or value not in known:
         raise InputError(f"Unknown {what} {value!r}. {near_match(str(value), [*known])}")
 
 

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import Any
 
 from normscope.errors import NormscopeError
@@ -23,6 +24,13 @@ def report_package() -> Any:
             f"Drawing a chart needs the package {error.name!r}, which is not installed. "
             "Install it with: pip install 'normscope[report]'"
         ) from None
+    except Exception as error:
+        if sys.flags.optimize < 2:
+            raise
+        raise NormscopeError(
+            "Charts cannot be drawn by a Python that drops docstrings, which altair reads. Use "
+            f"PYTHONOPTIMIZE=1 or none in place of {sys.flags.optimize}, or python without -OO."
+        ) from error
 
 
 def chart_of(result: object, **options: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import zlib
 from typing import TYPE_CHECKING
 
@@ -13,9 +14,13 @@ if TYPE_CHECKING:
 
 def checked_seed(seed: int) -> int:
     """``seed`` itself if it is a non-negative integer below 2**63, otherwise an error."""
-    if isinstance(seed, bool) or not hasattr(seed, "__index__") or not 0 <= int(seed) < 2**63:
+    try:
+        number = -1 if isinstance(seed, bool) else operator.index(seed)
+    except TypeError:
+        number = -1
+    if not 0 <= number < 2**63:
         raise InputError(f"The seed must be an integer from 0 to 2**63 - 1. Got {seed!r} instead.")
-    return int(seed)
+    return number
 
 
 def child_seed(seed: int, *stream: str | int) -> int:

@@ -1295,16 +1295,17 @@ def test_searches_give_the_same_numbers(capsys):
     flags = ("--data", "digits", "--steps", "8", "--tol", "0.5")
     suggested = told("max-lr", NETWORK, "--mode", "suggest", *flags, capsys=capsys)
     bisected = told("max-lr", NETWORK, "--num-seeds", "1", *flags, capsys=capsys)
-    found = [limit.diverges, advice.limit.diverges, suggested["limit"]["diverges"],
-             bisected["diverges"]]  # fmt: skip
-    assert len({interval(bound) for bound in found}) == 1
-    found = [limit.does_not_learn, advice.limit.does_not_learn,
-             suggested["limit"]["does_not_learn"], bisected["does_not_learn"]]  # fmt: skip
-    assert len({interval(bound) for bound in found}) == 1
+    for name in ("diverges", "does_not_learn"):
+        one, two = getattr(limit, name), getattr(advice.limit, name)
+        assert interval(one) == interval(bisected[name])
+        assert interval(two) == interval(suggested["limit"][name])
+        # suggest_lr tests the ends with a second order of the samples, which can only widen them
+        assert two.low <= one.low
+        assert one.high <= two.high
     assert (suggested["lr"], suggested["low"]) == (advice.lr, advice.low)
     assert math.isfinite(advice.lr)
     trials = [(t.lr, t.final) for t in limit.trials]
-    assert trials == [(t.lr, t.final) for t in advice.limit.trials]
+    assert set(trials) <= {(t.lr, t.final) for t in advice.limit.trials if t.seed == 0}
     assert trials == [(t["lr"], t["final"]) for t in bisected["trials"]]
 
 

@@ -41,8 +41,8 @@ def test_roster_holds_every_measurement():
         if inspect.isfunction(value := getattr(ns, name))
         and list(inspect.signature(value).parameters)[:3] == ["model", "data", "loss"]
     }
-    trained_alike = {"suggest_lr"}  # trains copies as max_stable_lr does
-    assert found - {"fit", "evaluate"} - trained_alike == set(PROBES) - {"what_if"}
+    alike = {"suggest_lr", "plan_examination"}  # do what max_stable_lr and examine do
+    assert found - {"fit", "evaluate"} - alike == set(PROBES) - {"what_if"}
 
 
 @pytest.mark.parametrize("name", PROBES)

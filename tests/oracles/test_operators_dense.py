@@ -102,7 +102,7 @@ def losses(case, outputs):
         gap = (f - y).abs()
         return torch.where(gap <= 1, 0.5 * gap.square(), gap - 0.5).mean(1), 1 / count
     if isinstance(case.loss, nn.BCEWithLogitsLoss):
-        return (functional.softplus(f) - y * f).mean(1), 1 / count
+        return (functional.softplus(f) - y * f).flatten(), 1 / f.numel()
     if case.loss.reduction == "sum":
         return -f.log_softmax(1).gather(1, y[:, None])[:, 0], 1.0
     logp, w = f.log_softmax(1), case.loss.weight

@@ -1,12 +1,19 @@
+import dataclasses
+import importlib
 import json
 import math
+import pkgutil
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+import normscope
+from normscope.annotations import hints
 from normscope.errors import InputError
+from normscope.nn.zoo.maker import Design
 from normscope.record import Record
 
 
@@ -133,3 +140,15 @@ def test_a_class_with_slots_is_defined_twice_by_dataclass():
             value: float
 
         assert Slotted.from_dict(Slotted(2.0).to_dict()) == Slotted(2.0)
+
+
+def test_the_kind_of_every_field_is_known():
+    """A name that only type checkers see would switch the check of a record off."""
+    for package in ("results", "theory", "train", "measure", "subject", "diagnose"):
+        path = [str(Path(normscope.__file__).parent / package)]
+        for module in pkgutil.walk_packages(path, f"normscope.{package}."):
+            importlib.import_module(module.name)
+    checked = [cls for cls in Record._types.values() if cls.__module__.startswith("normscope")]
+    assert len(checked) > 50
+    for cls in (*checked, Design):
+        assert {f.name for f in dataclasses.fields(cls)} <= set(hints(cls)), cls

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from normscope.cli import options as opt
 from normscope.cli import output
+from normscope.cli.delivery import Delivery
 from normscope.cli.options import Option
 from normscope.errors import InputError
+from normscope.subject.interrupts import interruptible
 
 if TYPE_CHECKING:
     from normscope.results.examination_difference import ExaminationDifference
@@ -17,34 +19,33 @@ OPTIONS = (
     Option("first", opt.text, "a saved examination (.json), or a folder that holds one", "A",
            group="examinations", positional=True),
     Option("second", opt.text, "another", "B", group="examinations", positional=True),
-    Option("output", opt.text, "write a page", "FILE.html"),
+    opt.PAGE,
+    opt.CHART,
+    opt.SAVE_DATA,
     opt.JSON,
 )  # fmt: skip
 
 
 DESCRIPTION = """What is different between two saved examinations: headline numbers, the
-numbers of each measurement, and findings that came, went or changed.
+numbers of each measurement, and findings that are new, gone or changed.
 Needs neither the networks nor their data."""
 EPILOG = """example:
-  normscope compare plain.json normalized.json --output compare.html"""
+  normscope compare plain.json normalized.json --page compare.html"""
 
 
-def run(given: dict[str, Any]) -> None:
-    """Read both, compare, print, draw."""
-    from normscope.render import report_package
+def run(given: dict[str, Any]) -> int | None:
+    """Read both, compare, save, print."""
     from normscope.results.examination_difference import compare_examinations
     from normscope.results.examination_files import read_examination
 
     for name in ("first", "second"):
         if name not in given:
             raise InputError(f"Give two saved examinations: the {name} is missing.")
-    if "output" in given:  # a bad name is found before anything is printed
-        report_package().check_path(given["output"], (".html",))
+    deliver = Delivery(given, _print)
     names = (given["first"], given["second"])
-    found = compare_examinations(*(read_examination(name) for name in names), names=names)
-    output.print_result(found, given, _print)
-    if "output" in given:
-        output.note(f"Wrote {found.save(given['output'])}")
+    with interruptible():
+        found = compare_examinations(*(read_examination(name) for name in names), names=names)
+    return deliver(found)
 
 
 def _print(found: ExaminationDifference) -> None:

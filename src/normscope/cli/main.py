@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
 
 from normscope._version import __version__
 from normscope.cli.options import command_parser
+from normscope.cli.output import note
 from normscope.cli.parser import Parser, UsageError
 from normscope.errors import NormscopeError
 from normscope.registry import Registry
+from normscope.subject.interrupts import held
 
 OK, USAGE, INTERRUPTED, PIPE_CLOSED = 0, 2, 130, 141
 
@@ -38,22 +43,32 @@ def main(argv: Sequence[str] | None = None) -> int:
     0 done, 1 a check failed (if one was asked for), 2 bad input, 3 done in part, 130 interrupted.
     """
     words = list(sys.argv[1:] if argv is None else argv)
+    _replace_closed_streams()
+    code = INTERRUPTED
+    # Held: a signal ends marked code only, never what is between a measurement and its file.
+    with contextlib.suppress(KeyboardInterrupt), _ended_by_signals(), held():
+        code = _code(words)
+    return code
+
+
+def _code(words: list[str]) -> int:
     command = words[0] if words and not words[0].startswith("-") else None
     name = "normscope" if command is None else f"normscope {command}"
     try:
         code = _overview(words) if command is None else _run(command, words[1:])
         sys.stdout.flush()  # a closed pipe is found here, not at interpreter exit
     except (NormscopeError, UsageError) as error:
-        _say(f"{name}: error: {' '.join(str(error).split())}")
+        note(f"{name}: error: {' '.join(str(error).split())}")
         return USAGE
     except OSError as error:
+        _drop_output()
         if isinstance(error, BrokenPipeError):
-            return _closed_pipe()
+            return PIPE_CLOSED  # the reader (``head``, ``less``) has gone: quiet, as others are
         where = f": {error.filename}" if error.filename else ""
-        _say(f"{name}: error: {error.strerror or error}{where}")
+        note(f"{name}: error: {error.strerror or error}{where}")
         return USAGE
     except KeyboardInterrupt:
-        _say(f"{name}: interrupted")
+        note(f"{name}: interrupted")
         return INTERRUPTED
     except SystemExit as stop:  # --help and --version end this way
         return stop.code if isinstance(stop.code, int) else OK
@@ -69,7 +84,7 @@ def _run(command: str, words: list[str]) -> int:
 
 
 def _overview(words: list[str]) -> int:
-    lines = [f"  {name:<15}{COMMANDS[name][1]}" for name in COMMANDS]
+    lines = [f"  {name:<15}{line}" for name, line in _LINES.items()]
     parser = Parser(
         prog="normscope",
         usage="normscope COMMAND [options]\n       normscope COMMAND --help",
@@ -82,11 +97,36 @@ def _overview(words: list[str]) -> int:
     return USAGE
 
 
-def _say(line: str) -> None:
-    sys.stderr.write(line + "\n")
+@contextlib.contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """SIGTERM and SIGHUP end a command as Ctrl-C does, unless they are ignored (nohup)."""
+    names = ("SIGTERM", "SIGHUP") if threading.current_thread() is threading.main_thread() else ()
+    numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
+    taken = [number for number in numbers if signal.getsignal(number) is signal.SIG_DFL]
+    try:
+        for number in taken:
+            signal.signal(number, signal.default_int_handler)
+        yield
+    finally:
+        try:
+            _put_back(taken)
+        finally:  # again, in case another signal came in between
+            _put_back(taken)
 
 
-def _closed_pipe() -> int:
-    """End quietly when the reader (``head``, ``less``) has gone, as other commands do."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return PIPE_CLOSED
+def _put_back(numbers: list[int]) -> None:
+    for number in numbers:
+        signal.signal(number, signal.SIG_DFL)
+
+
+def _replace_closed_streams() -> None:
+    """Give a command started with closed streams (``>&-``) some that lead nowhere."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - for the whole process
+
+
+def _drop_output() -> None:
+    """What is still to be written cannot be: Python would try once more when it ends."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -39,7 +39,7 @@ class Option:
 
     @property
     def flag(self) -> str:
-        """As typed."""
+        """The flag as it is typed, such as ``--num-batches``."""
         return "--" + self.name.replace("_", "-")
 
     def from_text(self, typed: str) -> Any:
@@ -111,6 +111,17 @@ class _CommandParser(Parser):
         path = given.pop("config", None)
         return given if path is None else self._from_file(Path(path)) | given
 
+    def _unknown(self, words: list[str]) -> str:
+        hints = (self._instead(word.split("=")[0].lstrip("-")) for word in words)
+        return next(filter(None, hints), "") or super()._unknown(words)
+
+    def _instead(self, name: str) -> str:
+        """What took the place of ``--output FILE``, which meant a page here and data there."""
+        if name != "output":
+            return ""
+        file = PAGE if "page" in self.options else SAVE_DATA
+        return f"--output is for a folder. To write a file use {file.flag} {file.metavar}."
+
     def _from_file(self, path: Path) -> dict[str, Any]:
         from normscope.cli.main import COMMANDS
 
@@ -122,10 +133,11 @@ class _CommandParser(Parser):
         values = {}
         for key, value in (shared | own).items():
             name = key.replace("-", "_")
-            if name not in self.options and key not in own and _of_another(name):
+            of_old = name == "output" and str(value).lower().endswith((".html", ".json"))
+            if name not in self.options and key not in own and _of_another(name) and not of_old:
                 continue
             if name not in self.options:
-                known = near_match(name, list(self.options))
+                known = self._instead(name) or near_match(name, list(self.options))
                 raise InputError(f"Unknown key {key!r} in {path}. {known}")
             try:
                 values[name] = self.options[name].convert(value)
@@ -146,7 +158,7 @@ def _toml(path: Path) -> dict[str, Any]:
 
 
 def number(value: Any) -> float:
-    """A number."""
+    """Convert to a number."""
     try:
         return float("" if isinstance(value, bool) else value)
     except (TypeError, ValueError):
@@ -154,7 +166,7 @@ def number(value: Any) -> float:
 
 
 def whole(value: Any) -> int:
-    """A whole number."""
+    """Convert to a whole number."""
     try:
         return int(str(value))
     except ValueError:
@@ -167,7 +179,7 @@ def samples(value: Any) -> int | None:
 
 
 def text(value: Any) -> str:
-    """A word."""
+    """Convert to text."""
     if not isinstance(value, str) or not value:
         raise InputError(f"Expected a word. Got {value!r}.")
     return value
@@ -188,6 +200,9 @@ def names(value: Any) -> tuple[str, ...]:
     return tuple(text(word.strip() if isinstance(word, str) else word) for word in words)
 
 
+PAGE = Option("page", text, "write the page", "FILE.html")
+SAVE_DATA = Option("save_data", text, "write the result as JSON", "FILE.json")
+CHART = Option("chart", text, "draw it: png, svg, pdf, html", "FILE")
 JSON = Option(
     "json", switch, 'print JSON and nothing else (NaN is null, infinities are "inf" and "-inf")'
 )

@@ -1,19 +1,19 @@
-"""What every subcommand writes: tables and JSON to stdout, all else to stderr."""
+"""What every subcommand prints: tables and JSON on stdout, all else on stderr."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import sys
 import textwrap
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
-
-from normscope.errors import InputError
 
 PIPED_WIDTH = 80  # text is wrapped here when nobody's terminal says otherwise
 WIDEST = 400  # a piped table is never cut
+# A name in a saved file must not steer the terminal it is printed on.
+CONTROLS = dict.fromkeys([*range(0x20), *range(0x7F, 0xA0)], "\ufffd") | {9: "\t", 10: "\n"}
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -29,14 +29,13 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     for column in columns:
         table.add_column(Text(column, style="bold"), justify="right", overflow="fold")
     for row in rows:
-        table.add_row(*map(Text, row))
+        table.add_row(*(Text(cell.translate(CONTROLS)) for cell in row))
     if sys.stdout.isatty():
         console.print(table)
         return
     with console.capture() as captured:
         console.print(table)
-    lines = (line.rstrip() for line in captured.get().splitlines())
-    sys.stdout.write("\n".join(lines) + "\n")
+    sys.stdout.write("\n".join(line.rstrip() for line in captured.get().splitlines()) + "\n")
 
 
 def print_text(paragraph: str, *, bullet: str = "") -> None:
@@ -49,7 +48,7 @@ def print_text(paragraph: str, *, bullet: str = "") -> None:
     lines = textwrap.wrap(
         paragraph, width, initial_indent=bullet, subsequent_indent=" " * len(bullet)
     )
-    sys.stdout.write("\n".join(lines) + "\n")
+    write("\n".join(lines))
 
 
 def print_summary(result: Any) -> None:
@@ -59,12 +58,12 @@ def print_summary(result: Any) -> None:
 
         Console(file=sys.stdout).print(result)
     else:
-        sys.stdout.write(result.summary() + "\n")
+        write(result.summary())
 
 
 def print_json(data: Any) -> None:
     """JSON alone on stdout, for other programs: NaN is null, infinities "inf" and "-inf"."""
-    sys.stdout.write(json.dumps(_untagged(data), allow_nan=False) + "\n")
+    write(json.dumps(_untagged(data), allow_nan=False))
 
 
 def _untagged(data: Any) -> Any:
@@ -80,16 +79,32 @@ def _untagged(data: Any) -> Any:
     return {key: _untagged(value) for key, value in data.items()}
 
 
+def write(text: str) -> None:
+    """A text and the end of its line on stdout, without characters that steer a terminal."""
+    sys.stdout.write(text.translate(CONTROLS) + "\n")
+
+
 def note(message: str) -> None:
-    """One line on stderr, where it does not disturb what is piped."""
-    sys.stderr.write(message + "\n")
+    """One line on stderr, where it does not disturb what is piped; nothing if it is gone."""
+    with contextlib.suppress(OSError):
+        sys.stderr.write(message.translate(CONTROLS) + "\n")
 
 
-def working(message: str) -> Any:
+@contextlib.contextmanager
+def working(message: str) -> Iterator[None]:
     """A spinner on stderr while a computation runs; nothing unless a person is watching."""
     from rich.console import Console
 
-    return Console(file=sys.stderr).status(message)
+    status = Console(file=sys.stderr).status(message) if sys.stderr.isatty() else None
+    try:
+        with contextlib.suppress(OSError):  # the terminal may be closed meanwhile
+            if status:
+                status.start()
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            if status:
+                status.stop()
 
 
 def number(value: float | int | str | None, *, digits: int = 5) -> str:
@@ -110,45 +125,3 @@ def print_result(
         print_json(result.to_dict())
     else:
         show(result)
-
-
-def chart_saver(path: str) -> Callable[[Any], None]:
-    """What writes a chart to ``path``; a bad ending or a missing package is found right now."""
-    from normscope.render import report_package
-
-    report = report_package()
-    report.check_path(path)
-
-    def save(chart: Any) -> None:
-        note(f"Wrote {report.save(chart, path)}")
-
-    return save
-
-
-def delivery(
-    given: dict[str, Any], show: Callable[[Any], None] = print_summary, *, json_only: bool = True
-) -> Callable[..., None]:
-    """What prints a result and writes the files asked for; a bad file is found right now."""
-    save = chart_saver(given["chart"]) if "chart" in given else None
-    if "output" in given and json_only:
-        check_data_file(given["output"])
-
-    def deliver(result: Any, **chart_options: Any) -> None:
-        print_result(result, given, show)
-        if "output" in given:
-            Path(given["output"]).write_text(result.to_json(indent=1), encoding="utf-8")
-            note(f"Wrote {given['output']}")
-        if save is not None:
-            save(result.chart(**chart_options))
-
-    return deliver
-
-
-def check_data_file(path: str) -> None:
-    """Refuse a file that no data can be written to, before anything is measured."""
-    target = Path(path)
-    if target.suffix.lower() != ".json":
-        raise InputError(f"Data is saved as JSON, in a file that ends in .json. Got {path!r}.")
-    from normscope.checks import checked_target  # numpy, which --help can do without
-
-    checked_target(target)

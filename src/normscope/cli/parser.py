@@ -25,6 +25,9 @@ class Parser(argparse.ArgumentParser):
         namespace, unknown = self.parse_known_args(words)
         if unknown:
             self.error(self._unknown(unknown))
+        for name, value in vars(namespace).items():
+            if value == []:  # what argparse makes of --name=--
+                self.error(f"argument --{name.replace('_', '-')}: expected one argument")
         return vars(namespace)
 
     def error(self, message: str) -> NoReturn:

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from normscope.cli import options as opt
 from normscope.cli import output
+from normscope.cli.delivery import Delivery
 from normscope.cli.options import Option
 from normscope.errors import InputError
+from normscope.subject.interrupts import interruptible
 
 if TYPE_CHECKING:
     from normscope.results import PhaseDiagram
@@ -21,7 +23,8 @@ OPTIONS = (
            "0:1:100", "network"),
     Option("quantity", opt.text,
            "what the chart shows: chi1, correlation_depth, length_depth or length", "NAME", "chi1"),
-    Option("chart", opt.text, "draw the diagram: png, svg, pdf, html", "FILE"),
+    opt.CHART,
+    opt.SAVE_DATA,
     opt.JSON,
 )  # fmt: skip
 MOST_ROWS = 11  # of the table; the diagram itself may have any number
@@ -36,18 +39,18 @@ EPILOG = """example:
       --bias-variances 0:1:100 --chart phases.png"""
 
 
-def run(given: dict[str, Any]) -> None:
-    """Solve, print, draw."""
+def run(given: dict[str, Any]) -> int | None:
+    """Solve the recursions, save the files, print the summary."""
     from normscope.theory import phase_diagram
 
     if "activation" not in given:
         raise InputError("Which activation? Give one, such as tanh, or a --config file.")
     settings = opt.defaults(OPTIONS) | given
-    deliver = output.delivery(given, _print)
+    deliver = Delivery(given, _print)
     weight, bias = settings["weight_variances"], settings["bias_variances"]
-    with output.working(f"Solving {len(weight) * len(bias)} fixed points"):
+    with output.working(f"Solving {len(weight) * len(bias)} fixed points"), interruptible():
         diagram = phase_diagram(given["activation"], weight, bias)
-    deliver(diagram, quantity=settings["quantity"])
+    return deliver(diagram, quantity=settings["quantity"])
 
 
 def _print(diagram: PhaseDiagram) -> None:

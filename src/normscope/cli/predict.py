@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from normscope.cli import architectures, output
 from normscope.cli import options as opt
+from normscope.cli.delivery import Delivery
 from normscope.cli.options import Option
 from normscope.errors import InputError, TheoryError
+from normscope.subject.interrupts import interruptible
 
 if TYPE_CHECKING:
     from normscope.results import Prediction, PredictionSet
@@ -27,7 +30,7 @@ OPTIONS = (
     Option("last_norm", opt.text, "none, mean, batch or layer, on the outputs", "NAME", "none",
            NETWORK),
     Option("kernel", opt.whole, "cnn: side of the kernels", "N", 3, CONV),
-    Option("stride", opt.whole, "cnn: of every convolution", "N", 1, CONV),
+    Option("stride", opt.whole, "cnn: stride of every convolution", "N", 1, CONV),
     Option("padding", opt.whole, "cnn: zeros on every side", "N", 0, CONV),
     Option("outputs", opt.whole, "cnn: number of classes", "N", 10, CONV),
     Option("head", opt.text, "cnn: flatten or pool", "NAME", "flatten", CONV),
@@ -38,11 +41,12 @@ OPTIONS = (
     Option("parameters", opt.text, "weights or all", "SET", "weights", THEORY),
     Option("inputs", opt.text, "real data (samples, features) in place of random inputs",
            "FILE.npy", None, THEORY),
-    Option("momentum", opt.number, "of the optimizer, for the critical learning rate", "MU", 0.0,
+    Option("momentum", opt.number, "momentum, for the critical learning rate", "MU", 0.0,
            THEORY),
-    Option("seed", opt.whole, "for layer norm on the outputs", "N", 0, THEORY),
+    Option("seed", opt.whole, "seed, used for layer norm on the outputs", "N", 0, THEORY),
     Option("chart", opt.text, "draw lambda_max and critical lr against gamma: png, svg, pdf, html",
            "FILE"),
+    opt.SAVE_DATA,
     opt.JSON,
 )  # fmt: skip
 SPEC_OPTIONS = (
@@ -59,20 +63,17 @@ EPILOG = """example:
       --bias-variance 0.5 --samples 400 --momentum 0.9 --chart figure1.html"""
 
 
-def run(given: dict[str, Any]) -> None:
-    """Predict, print, draw."""
+def run(given: dict[str, Any]) -> int | None:
+    """Predict, save the files, print the summary."""
     request = _Request(given)
-    save = output.chart_saver(given["chart"]) if "chart" in given else None
-    asked = request.predictions(request.norm, request.gammas, request.theories)
-    baseline, notes = request.family(None, (None,), request.theories) if request.norm else ((), [])
-    if given.get("json"):
-        output.print_json(_json(request, asked, baseline))
-    else:
-        _print(request, (*baseline, *asked))
-    for line in dict.fromkeys(notes):
+    deliver = Delivery(given, _Answer.show)
+    with interruptible():
+        asked = request.predictions(request.norm, request.gammas, request.theories)
+        plain = request.family(None, (None,), request.theories) if request.norm else ((), [])
+    code = deliver(_Answer(request, asked, plain[0]))
+    for line in dict.fromkeys(plain[1]):
         output.note(line)
-    if save is not None:
-        save(_figure(request))
+    return code
 
 
 class _Request:
@@ -131,18 +132,49 @@ class _Request:
         return found, notes
 
 
-def _figure(request: _Request) -> Any:
-    """The paper's Figure 1: no norm beside the norm, all theories, over gamma."""
-    from normscope.results import PredictionSet
-    from normscope.theory import THEORIES
+@dataclass(frozen=True)
+class _Answer:
+    """What was asked for, beside the same network without norm."""
 
-    theories = request.theories if "theory" in request.given else THEORIES
-    gammas = request.gammas if len(request.gammas) > 1 else _grid(request.gammas)
-    plain, left_out = request.family(None, (None,), theories)
-    normed, more = request.family(request.norm or "batch", gammas, theories)
-    for line in dict.fromkeys(left_out + more):
-        output.note(line)
-    return PredictionSet(plain + normed).chart(momentum=request.momentum)
+    request: _Request
+    asked: PredictionSet
+    plain: tuple[Prediction, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """What ``PredictionSet.from_dict`` reads, with critical_lr added."""
+        from normscope._version import __version__
+
+        momentum = self.request.momentum
+
+        def entry(prediction: Prediction) -> dict[str, Any]:
+            return prediction.to_dict() | {"critical_lr": prediction.row(momentum)["critical_lr"]}
+
+        return {
+            "type": "PredictionSet",
+            "version": __version__,
+            "architecture": self.request.name,
+            "momentum": momentum,
+            "predictions": [entry(prediction) for prediction in self.asked],
+            "without_norm": [entry(prediction) for prediction in self.plain],
+        }
+
+    def chart(self) -> Any:
+        """The paper's Figure 1: no norm beside the norm, all theories, over gamma."""
+        from normscope.results import PredictionSet
+        from normscope.theory import THEORIES
+
+        request = self.request
+        theories = request.theories if "theory" in request.given else THEORIES
+        gammas = request.gammas if len(request.gammas) > 1 else _grid(request.gammas)
+        plain, left_out = request.family(None, (None,), theories)
+        normed, more = request.family(request.norm or "batch", gammas, theories)
+        for line in dict.fromkeys(left_out + more):
+            output.note(line)
+        return PredictionSet(plain + normed).chart(momentum=request.momentum)
+
+    def show(self) -> None:
+        """A heading, a table, and what it rests on."""
+        _print(self.request, (*self.plain, *self.asked))
 
 
 def _grid(extra: tuple[float | None, ...]) -> tuple[float | None, ...]:
@@ -192,26 +224,6 @@ def _assumptions(shown: tuple[Prediction, ...]) -> list[str]:
         line if set(by) == theories else f"{', '.join(dict.fromkeys(by))}: {line}"
         for line, by in makers.items()
     ]
-
-
-def _json(
-    request: _Request, asked: PredictionSet, baseline: tuple[Prediction, ...]
-) -> dict[str, Any]:
-    """``PredictionSet.to_dict`` with critical_lr added; ``PredictionSet.from_dict`` reads it."""
-    from normscope._version import __version__
-
-    def entry(prediction: Prediction) -> dict[str, Any]:
-        rate = prediction.row(request.momentum)["critical_lr"]
-        return prediction.to_dict() | {"critical_lr": rate}
-
-    return {
-        "type": "PredictionSet",
-        "version": __version__,
-        "architecture": request.name,
-        "momentum": request.momentum,
-        "predictions": [entry(prediction) for prediction in asked],
-        "without_norm": [entry(prediction) for prediction in baseline],
-    }
 
 
 def _named(word: str) -> str | None:

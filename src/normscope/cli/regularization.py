@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from normscope.cli import options as opt
 from normscope.cli import output
+from normscope.cli.delivery import Delivery
 from normscope.cli.options import Option
 from normscope.cli.subjects import GROUP, MODEL_AND_DATA, WEIGHTS, check_given, loaded, users_code
 from normscope.errors import InputError
+from normscope.subject.interrupts import interruptible
 
 if TYPE_CHECKING:
     from normscope.results import BatchNormRegularization
@@ -29,18 +31,18 @@ OPTIONS = (
     Option("batch_sizes", _sizes, "numbers with commas", "SIZES", "16,64,256,1024", MEASURE),
     Option("layers", opt.names, "names of batch-norm layers (default: all)", "NAMES",
            group=MEASURE),
-    Option("num_batches", opt.whole, "batches behind each measured gap", "N", 128, MEASURE),
-    Option("max_samples", opt.whole, "samples that stand for the population", "N", 2048, MEASURE),
+    Option("num_batches", opt.whole, "number of batches for each measured gap", "N", 128, MEASURE),
+    Option("max_samples", opt.whole, "samples for the population statistics", "N", 2048, MEASURE),
     Option("sampling", opt.text, "independent or epoch (without replacement)", "NAME",
            "independent", MEASURE),
     Option("curvature", opt.text, "auto, exact or probes", "NAME", "auto", MEASURE),
-    Option("seed", opt.whole, "of weights, training, subset and batches", "SEED", 0, MEASURE),
+    Option("seed", opt.whole, "seed for weights, training, subset and batches", "SEED", 0, MEASURE),
     Option("steps", opt.whole, "updates before the measurement", "N", group=TRAIN),
     Option("lr", opt.number, "learning rate", "LR", 0.1, TRAIN),
-    Option("momentum", opt.number, "of sgd", "MU", 0.9, TRAIN),
-    Option("train_batch_size", opt.whole, "batch size of the training", "N", 128, TRAIN),
-    Option("chart", opt.text, "draw the gaps: png, svg, pdf, html", "FILE"),
-    Option("output", opt.text, "write the result as JSON", "FILE"),
+    Option("momentum", opt.number, "SGD momentum", "MU", 0.9, TRAIN),
+    Option("train_batch_size", opt.whole, "batch size for training", "N", 128, TRAIN),
+    opt.CHART,
+    opt.SAVE_DATA,
     opt.JSON,
 )  # fmt: skip
 COLUMNS = {
@@ -51,28 +53,29 @@ COLUMNS = {
 
 
 DESCRIPTION = """The noise of batch statistics as a regularizer (Luo et al. 2019): for every
-batch-norm layer and batch size the gamma decay zeta it amounts to, and the loss it
+batch-norm layer and batch size the equivalent gamma decay zeta, and the loss it
 adds, predicted and measured."""
 EPILOG = """example:
   normscope regularization mlp:64-64-10 --data digits --steps 200 \\
       --batch-sizes 16,64,256 --chart gaps.png"""
 
 
-def run(given: dict[str, Any]) -> None:
-    """Measure, print, draw."""
+def run(given: dict[str, Any]) -> int | None:
+    """Measure, save the files, print the summary."""
     check_given(given)
     settings = opt.defaults(OPTIONS) | given
-    deliver = output.delivery(given, _print, json_only=False)
+    deliver = Delivery(given, _print)
     with users_code(settings["seed"]):
         result = _measured(settings, own_sizes="batch_sizes" in given)
-    deliver(result)
+    return deliver(result)
 
 
 def _measured(settings: dict[str, Any], *, own_sizes: bool) -> BatchNormRegularization:
     from normscope.measure import bn_regularization
 
     model, data = loaded(settings)
-    sizes = _fitting(settings, model, data, own_sizes=own_sizes)
+    with interruptible():
+        sizes = _fitting(settings, model, data, own_sizes=own_sizes)
     if settings["steps"] is not None:
         _train(settings, model, data)
     with output.working("Measuring batch norm's regularization"):

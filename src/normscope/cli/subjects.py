@@ -12,6 +12,7 @@ from normscope.cli import output, targets
 from normscope.cli.options import Option
 from normscope.errors import InputError
 from normscope.seeds import checked_seed
+from normscope.subject.interrupts import interruptible
 
 GROUP = "network and data"
 MODEL_AND_DATA = (
@@ -27,28 +28,27 @@ WEIGHTS = Option(
 )
 NETWORK = (
     *MODEL_AND_DATA,
-    Option("batch_size", opt.whole, "samples in a batch (default: 128); a loader brings its own",
+    Option("batch_size", opt.whole, "samples in a batch (default: 128); a loader keeps its own",
            "N", group=GROUP),
-    Option("num_batches", opt.whole, "how many of the first batches are looked at; max-lr trains "
-           "on so many", "N", group=GROUP),
+    Option("num_batches", opt.whole, "use only the first N batches", "N", group=GROUP),
     WEIGHTS,
     Option("loss", opt.text, "cross_entropy, mse, or your own module:function of (outputs, "
            "targets) (default: cross_entropy)", "LOSS", group=GROUP),
     Option("loss_fn", opt.text, "in place of --loss: your own module:function of (model, batch)",
            "NAME", group=GROUP),
-    Option("outputs_fn", opt.text, "beside --loss: your own module:function of (model, batch) that "
+    Option("outputs_fn", opt.text, "with --loss: your own module:function of (model, batch) that "
            "returns (outputs, targets)", "NAME", group=GROUP),
 )  # fmt: skip
 TRAINED = (
     Option("optimizer", opt.text, "sgd, adam, adamw, or your own: module:function of the "
            "parameters", "NAME", "sgd", "training"),
-    Option("momentum", opt.number, "of sgd", "MU", 0, "training"),
+    Option("momentum", opt.number, "SGD momentum", "MU", 0, "training"),
 )  # fmt: skip
 RUNNING = (
-    Option("max_seconds", opt.number, "what does not fit is left out, and said to be", "SECONDS",
-           group="run"),
+    Option("max_seconds", opt.number, "time limit; steps that do not fit are skipped and listed",
+           "SECONDS", group="run"),
     Option("device", opt.text, "where to measure, such as cuda", "DEVICE", group="run"),
-    Option("seed", opt.whole, "of everything random, your own code included", "SEED", 0, "run"),
+    Option("seed", opt.whole, "seed for all random numbers, also in your code", "SEED", 0, "run"),
 )  # fmt: skip
 
 
@@ -78,21 +78,23 @@ def users_code(seed: int) -> Iterator[None]:
 
 def loaded(settings: dict[str, Any]) -> tuple[Any, Any]:
     """The network, with its weights, and the data."""
-    data = targets.data_target(settings["data"], data_dir=settings["data_dir"])
-    model = targets.network_target(settings["model"], seed=settings["seed"])
-    if settings["weights"] is not None:
-        targets.load_weights(model, settings["weights"])
-    return model, data
+    with interruptible():
+        data = targets.data_target(settings["data"], data_dir=settings["data_dir"])
+        model = targets.network_target(settings["model"], seed=settings["seed"])
+        if settings["weights"] is not None:
+            targets.load_weights(model, settings["weights"])
+        return model, data
 
 
 def subject_of(settings: dict[str, Any]) -> dict[str, Any]:
     """Model, data, loss, batches and optimizer, as the API takes them."""
     with output.working("Loading"):
         model, data = loaded(settings)
-        functions = {
-            name: None if settings[name] is None else targets.function_target(settings[name])
-            for name in ("loss", "loss_fn", "outputs_fn", "optimizer")
-        }
+        with interruptible():
+            functions = {
+                name: None if settings[name] is None else targets.function_target(settings[name])
+                for name in ("loss", "loss_fn", "outputs_fn", "optimizer")
+            }
     if functions["loss"] is None and functions["loss_fn"] is None:
         functions["loss"] = "cross_entropy"
     sizes = {n: settings[n] for n in ("batch_size", "num_batches") if settings[n] is not None}

@@ -6,8 +6,7 @@ import re
 from typing import Any
 
 from normscope.cli import options as opt
-from normscope.cli import output
-from normscope.cli.examine import PARTIAL
+from normscope.cli.delivery import PARTIAL, Delivery
 from normscope.cli.options import Option
 from normscope.cli.subjects import NETWORK, RUNNING, TRAINED, check_given, subject_of, users_code
 
@@ -32,12 +31,12 @@ OPTIONS = (
     *TRAINED,
     Option("no_limits", opt.switch, "do not train copies: curvature and conditioning only",
            group=SEARCH),
-    Option("steps", opt.whole, "updates by which a training is judged", "N", 50, SEARCH),
-    Option("num_seeds", opt.whole, "orders of the samples to train with", "N", 1, SEARCH),
+    Option("steps", opt.whole, "number of updates of a training run", "N", 50, SEARCH),
+    Option("num_seeds", opt.whole, "runs, each with another order of the samples", "N", 1, SEARCH),
     Option("tol", opt.number, "relative width of the intervals", "X", 0.1, SEARCH),
     *RUNNING,
-    Option("chart", opt.text, "draw it: png, svg, pdf, html", "FILE"),
-    Option("output", opt.text, "write the result as JSON", "FILE.json"),
+    opt.CHART,
+    opt.SAVE_DATA,
     opt.JSON,
 )  # fmt: skip
 DESCRIPTION = """Make named changes to copies of a network, and table before and after:
@@ -45,14 +44,14 @@ curvature, the learning rates that training runs are stable at, conditioning."""
 EPILOG = """changes:
   norm-before-last[=KIND]   one more norm, before the last linear layer
   norm-output[=KIND]        one more norm, of the outputs: mean, batch or layer
-  norm-on-top[=KIND]        no norm but one, before the last pooling
+  norm-on-top[=KIND]        remove all norms but one before the last pooling
   remove-norms[:GLOB]       norm layers become the identity
   replace:KIND->KIND        such as batch->layer (in quotes: > is the shell's)
   gamma[:GLOB]=NUMBER       set the scale of the norms
   scale-weights[:GLOB]=NUMBER, fold[:GLOB], freeze:GLOB
 
-exit codes: 0 done, 2 bad input, 3 done in part (interrupted or out of time),
-130 interrupted before anything was known
+exit codes: 0 done, 2 bad input or a file that could not be written,
+3 done in part (interrupted or out of time), 130 interrupted before anything was known
 
 example:
   normscope what-if mlp:64-64-64-10,norm=batch --data digits \\
@@ -60,14 +59,13 @@ example:
 
 
 def run(given: dict[str, Any]) -> int | None:
-    """Change, measure, print, draw, save."""
+    """Change, measure, save, print."""
     check_given(given)
     settings = opt.defaults(OPTIONS) | given
-    deliver = output.delivery(given)
+    deliver = Delivery(given)
     with users_code(settings["seed"]):
         found = _tabled(settings)
-    deliver(found)
-    return PARTIAL if found.ended else None
+    return deliver(found) or (PARTIAL if found.ended else None)
 
 
 def _tabled(settings: dict[str, Any]) -> Any:

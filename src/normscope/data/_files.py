@@ -21,6 +21,8 @@ def cache_folder() -> Path:
 
 def data_folder(data_dir: str | os.PathLike[str] | None) -> Path:
     """The folder to read from: the argument, else ``NORMSCOPE_DATA``, else the cache folder."""
+    if data_dir is not None and not isinstance(data_dir, str | os.PathLike):
+        raise InputError(f"data_dir must be a folder. Got {data_dir!r}.")
     if data_dir is not None:
         return _existing(Path(data_dir).expanduser(), f"data_dir={str(data_dir)!r}")
     if os.environ.get(VARIABLE):

@@ -60,7 +60,7 @@ class DataSet:
 
     @property
     def num_classes(self) -> int:
-        """Number of classes."""
+        """Number of classes among the labels."""
         return len(self.classes)
 
     def one_hot(self) -> Tensor:
@@ -82,7 +82,7 @@ class DataSet:
 
         Args:
             batch_size: samples in a batch.
-            seed: of the order and of the augmentation.
+            seed: seed for the order and the augmentation.
             epoch: another epoch, another order.
             shuffle: draw the order; otherwise it is that of the data.
             drop_last: leave out a last batch with fewer samples.

@@ -15,6 +15,10 @@ from normscope.measure.spectral import top_eigenvalues
 from normscope.results import Spectrum
 
 TOLERANCE = 0.05  # of lambda_max: advice does not hang on its second digit
+ADAPTIVE = tuple(
+    getattr(torch.optim, name)
+    for name in ("Adam", "AdamW", "Adamax", "NAdam", "RAdam", "Adagrad", "Adadelta", "RMSprop")
+)
 
 
 def largest_curvature(subject: Subject) -> Spectrum:
@@ -36,10 +40,10 @@ def _largest(subject: Subject) -> Spectrum:
 
 @dataclass(frozen=True)
 class Descent:
-    """What of the optimizer bears on the threshold 2 (1 + momentum) / lambda_max.
+    """What of the optimizer enters the threshold 2 (1 + momentum) / lambda_max.
 
     Attributes:
-        momentum: of sgd, in torch's convention.
+        momentum: SGD momentum, in torch's convention.
         obstacle: why there is no such threshold; empty if there is one.
     """
 
@@ -47,7 +51,7 @@ class Descent:
     obstacle: str = ""
 
     def threshold(self, curvature: Spectrum) -> tuple[float, float, float]:
-        """The learning rate that the sharpest direction bears: value, low, high; NaN if none."""
+        """Largest stable learning rate in the sharpest direction: value, low, high; NaN if none."""
         if self.obstacle:
             return math.nan, math.nan, math.nan
         return curvature.lr_threshold(self.momentum)
@@ -59,12 +63,19 @@ def descent(subject: Subject) -> Descent:
     if isinstance(chosen, str):
         if chosen == "sgd":
             return Descent(subject.momentum)
-        return Descent(0.0, f"{chosen} scales its steps, so that no curvature bounds its rate")
+        return _adaptive(chosen)
+    made = chosen([torch.nn.Parameter(torch.zeros(1))])
+    if isinstance(made, ADAPTIVE):
+        return _adaptive(type(made).__name__.lower())
     if isinstance(chosen, Remade) and len(set(chosen.rates)) > 1:
         return Descent(0.0, "the parameter groups of your optimizer have different learning rates")
-    made = chosen([torch.nn.Parameter(torch.zeros(1))])
     group = made.param_groups[0]
     other = any(group.get(key) for key in ("nesterov", "dampening", "maximize"))
     if isinstance(made, torch.optim.SGD) and not other:
         return Descent(float(group["momentum"]))
     return Descent(0.0, "your optimizer is not plain gradient descent with momentum")
+
+
+def _adaptive(name: str) -> Descent:
+    why = f"{name} rescales its steps, so lambda_max gives no limit; preset='full' measures one"
+    return Descent(0.0, why)

@@ -13,7 +13,7 @@ from torch import nn
 from torch.optim import LBFGS, SGD, Adam, AdamW, Optimizer
 
 from normscope.errors import InputError
-from normscope.train.optim import optimizers
+from normscope.train.optim import check_optimizer, made_by, optimizers
 
 NAMES: dict[Any, str] = {SGD: "sgd", Adam: "adam", AdamW: "adamw"}
 
@@ -22,7 +22,7 @@ class Remade:
     """Makes the same optimizer, group by group, for the parameters of a copy.
 
     Args:
-        optimizer: of ``model``.
+        optimizer: the user's optimizer of ``model``.
         model: whose parameters it holds.
         momentum: in place of its own, if given.
     """
@@ -101,7 +101,7 @@ class Remade:
 
 @dataclass(frozen=True)
 class Chosen:
-    """An optimizer as trainings take it, and what its settings say."""
+    """An optimizer as training runs take it, and what its settings say."""
 
     optimizer: Any = "sgd"  # name, or function of the parameters
     lr: float | None = None
@@ -113,17 +113,27 @@ def chosen_optimizer(optimizer: Any, model: nn.Module, momentum: float | None) -
     """What a name, a function, or an optimizer of the model means."""
     own = 0.0 if momentum is None else momentum
     if isinstance(optimizer, str):
+        optimizer = optimizer.lower()
         optimizers[optimizer]  # an unknown name is refused here
         if momentum and optimizer != "sgd":
             note = f"momentum is an argument of sgd; {optimizer} has none."
             return Chosen(optimizer, notes=(note,))
-    if not isinstance(optimizer, Optimizer):
+    if optimizer is None or isinstance(optimizer, str):
         return Chosen(optimizer or "sgd", None, own)
+    if not isinstance(optimizer, Optimizer):
+        check_optimizer(optimizer)
+        made_by(optimizer, [nn.Parameter(torch.zeros(1))])  # before anything is measured
+        return Chosen(optimizer, None, own)
     held = {id(p) for group in optimizer.param_groups for p in group["params"]}
     if not any(id(p) in held for p in model.parameters()):
         raise InputError(
-            f"The optimizer holds no parameter of this {type(model).__name__}: it was made for "
+            f"The optimizer holds no parameter of this {type(model).__name__}: it belongs to "
             "another model. Make it from model.parameters(), or give its name and lr."
+        )
+    if not any(id(p) in held for p in _trainable(model).values()):
+        raise InputError(
+            f"The optimizer holds no trainable parameter of this {type(model).__name__}: those it "
+            "holds have requires_grad=False. Set it to True, or give the optimizer of the others."
         )
     made = Remade(optimizer, model, momentum)
     _refuse_what_cannot_be_made(made, model)

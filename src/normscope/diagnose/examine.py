@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
@@ -12,18 +13,22 @@ from torch import nn
 from normscope._version import __version__
 from normscope.checks import checked_count, checked_seconds
 from normscope.diagnose._curvature import descent
-from normscope.diagnose.findings import findings_of, headline
+from normscope.diagnose._trial import tried_rate
+from normscope.diagnose.findings import headline, judged, not_judged
 from normscope.diagnose.planning import plan_of, timed_gradient
-from normscope.diagnose.rules.signals import unjudged
-from normscope.diagnose.running import carried_out, within_memory
+from normscope.diagnose.rules.signals import too_few
+from normscope.diagnose.running import Run, carried_out, within_memory
 from normscope.diagnose.steps import Measurement, steps_of
 from normscope.diagnose.subject import POPULATION, Subject, as_subject
+from normscope.messages import failure
 from normscope.results import Examination, Plan
 from normscope.subject.objective import LossFn, LossLike, OutputsFn
 from normscope.subject.parameters import half_precision
 from normscope.subject.process import measurement
 from normscope.subject.statistics import in_words
 
+Made = TypeVar("Made")
+AT_TRIAL = "interrupted while the learning rate was tried"
 KEPT = {"fast": 1, "standard": 4, "full": 8}  # batches that are kept and looked at
 
 
@@ -44,8 +49,9 @@ def examine(
     max_seconds: float | None = None,
     device: torch.device | str | None = None,
     seed: int = 0,
+    after_step: Callable[[Examination], object] | None = None,
 ) -> Examination:
-    """Say how sharp a network is, which learning rate it bears, and what its norms do to it.
+    """Say how sharp a network is, which learning rate it is stable at, and what its norms do.
 
     The model is left as it was, bit by bit. What cannot be measured is named with the reason; an
     interruption (Ctrl-C) gives what is known by then, with ``partial`` set. Meanwhile no other
@@ -55,24 +61,26 @@ def examine(
         model: any module.
         data: the name of a data set, a ``DataSet``, a pair (inputs, targets), a torch ``Dataset``,
             a loader or a list of batches. A batch is what one training step sees.
-        loss: ``"cross_entropy"`` (the default), ``"mse"``, a torch loss or
-            ``loss(outputs, targets)``.
+        loss: ``"cross_entropy"`` (the default), ``"mse"``, ``"bce"`` (of scores, with the sigmoid
+            inside), a torch loss or ``loss(outputs, targets)``.
         loss_fn: ``loss_fn(model, batch)`` in place of ``loss``; it hides the outputs.
         outputs_fn: ``outputs_fn(model, batch) -> (outputs, targets)``, for batches that are not
             (inputs, targets), such as the dicts of Hugging Face: nothing is lost with it.
-        batch_size: samples in a batch, 128 by default; a loader brings its own.
+        batch_size: samples in a batch, 128 by default; a loader keeps its own.
         num_batches: how many batches the measurements look at; by default 1, 4 and 8 in the
             presets fast, standard and full. Copies are trained on all of them.
         optimizer: a name (``"sgd"``), or your torch optimizer, whose learning rate and momentum
             are read.
-        lr: the learning rate you train with, or mean to.
-        momentum: of sgd.
+        lr: the learning rate you train with, or plan to.
+        momentum: SGD momentum.
         preset: ``"fast"``: sharpness, signals, alignment of gradients. ``"standard"`` adds
             conditioning, spectral density, regularization by batch norm, and what the theory
             predicts. ``"full"`` adds the stability limit by bisection and what-ifs.
-        max_seconds: measurements that would not fit are left out, and said to be.
+        max_seconds: time limit; measurements that do not fit are skipped and listed.
         device: measure there, on a copy.
-        seed: of everything random.
+        seed: seed for all random numbers.
+        after_step: called after each measurement with what is known by then, such as
+            ``lambda found: found.save("run.json")``: a run that is killed leaves that file.
 
     Returns:
         Findings, most severe first, with all measurements behind them.
@@ -104,8 +112,7 @@ def examine(
         deadline=deadline,
     )
     plan, subject, notes = _planned(subject, measurements)
-    done = carried_out(subject, measurements, plan, deadline)
-    results, how = done.results, descent(subject)
+    how, conditions = descent(subject), _conditions(subject)
     convention = {
         "loss": subject.objective.loss.description,
         "loss_kind": subject.objective.loss.kind,
@@ -115,27 +122,51 @@ def examine(
         "optimizer": subject.optimizer_name,
         "lr": subject.lr,
         "momentum": how.momentum,
+        "trial": "",
         "no_threshold": how.obstacle,
         "preset": preset,
         "max_seconds": max_seconds,
-        "batch": done.samples,
+        "batch": subject.samples,
         "chance": subject.chance,
         "seed": seed,
     }
-    return Examination(
-        model=plan.model,
-        numbers=headline(results, convention),
-        findings=findings_of(results, convention),
-        measurements=results,
-        plan=replace(plan, steps=tuple(done.steps)),
-        convention=convention,
-        seconds=time.monotonic() - began,
-        partial=done.partial,
-        version=__version__,
-        notes=(*_conditions(subject), *unjudged(results), *notes, *done.notes),
-    )
+
+    def found(run: Run, partial: str) -> Examination:
+        settings = {**convention, "batch": run.samples}
+        findings, failed = judged(run.results, settings)
+        numbers = _tried(lambda: headline(run.results, settings), failed)
+        cautions = _tried(lambda: too_few(run.results), failed)
+        done = replace(plan, steps=tuple(run.ended_by(partial)))
+        return Examination(
+            model=plan.model,
+            numbers=numbers,
+            findings=(*not_judged(done, run.results, findings), *findings),
+            measurements=dict(run.results),
+            plan=done,
+            convention=settings,
+            seconds=time.monotonic() - began,
+            partial=partial if partial == AT_TRIAL or any(s.missing for s in done.steps) else "",
+            version=__version__,
+            notes=(*conditions, *cautions, *notes, *run.notes, *failed),
+        )
+
+    def told(run: Run, partial: str) -> None:
+        if after_step is not None:
+            try:
+                after_step(found(run, partial))
+            except Exception as error:  # must not cost what was measured
+                run.notes.append(f"after_step failed: {failure(error)}")
+
+    run = carried_out(subject, measurements, plan, deadline, told)
+    if not run.partial.startswith("interrupted"):
+        try:
+            convention["trial"] = tried_rate(subject, run.results)
+        except KeyboardInterrupt:
+            run.partial = AT_TRIAL
+    return found(run, run.partial)
 
 
+@measurement
 def plan_examination(
     model: nn.Module,
     data: Any,
@@ -166,6 +197,15 @@ def _checked_number(num_batches: int | None, preset: str) -> int:
     return KEPT[preset] if num_batches is None else checked_count(num_batches, "num_batches")
 
 
+def _tried(make: Callable[[], Iterable[Made]], failed: list[str]) -> tuple[Made, ...]:
+    """What it makes; where it fails a note, as no error may cost what was measured."""
+    try:
+        return tuple(make())
+    except Exception as error:
+        failed.append(f"Some of what was measured could not be summed up: {failure(error)}")
+        return ()
+
+
 def _conditions(subject: Subject) -> list[str]:
     """What differs between model, data and optimizer as they are and as they were taken."""
     model, notes = subject.model, list(subject.notes)
@@ -174,7 +214,7 @@ def _conditions(subject: Subject) -> list[str]:
     if half := half_precision(model):
         notes.append(f"The model is in {half}; it was measured in float32.")
     if not model.training:
-        notes.append("The model is in evaluation mode; it was measured as it is trained.")
+        notes.append("The model is in evaluation mode; it was measured in train mode.")
     return notes
 
 

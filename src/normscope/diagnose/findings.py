@@ -5,26 +5,61 @@ from __future__ import annotations
 from typing import Any
 
 from normscope.diagnose.rules import RULES, Case
-from normscope.results import Evidence, Finding
+from normscope.diagnose.rules.signals import too_few
+from normscope.messages import failure
+from normscope.results import Evidence, Finding, Plan
+from normscope.results.finding import UNJUDGED
 
 ENOUGH = 0.25  # share of the parameters in layers that were looked at
-# What people come for stands before what is as grave.
+HALF = 0.5  # share of the parameters in layers that are known, without which nothing is judged
+# Among findings of equal severity these come first.
 FIRST = ("recommended-lr", "lr-above-limit", "lr-above-threshold", "promising-change")
 
 
 def findings_of(results: dict[str, Any], convention: dict[str, Any]) -> tuple[Finding, ...]:
     """All findings that ``results`` allow; a function of what an examination stores."""
-    case = Case(results, convention)
-    rules = [RULES[name] for name in RULES]
-    judged = [(rule, finding) for rule in rules if (finding := rule.found(case)) is not None]
-    found = [f for rule, f in judged if f.severity != "ok" or _covered(case, rule.needs)]
-    return tuple(sorted(found, key=lambda f: (-f.rank, f.rule not in FIRST)))
+    return judged(results, convention)[0]
+
+
+def judged(
+    results: dict[str, Any], convention: dict[str, Any]
+) -> tuple[tuple[Finding, ...], list[str]]:
+    """All findings that ``results`` allow, and a note for every rule that failed."""
+    case, found, notes = Case(results, convention), [], []
+    for name in RULES:
+        try:
+            finding = RULES[name].found(case)
+            if finding and (finding.severity != "ok" or _covered(case, RULES[name].needs)):
+                found.append(finding)
+        except Exception as error:  # a rule must not cost what was measured
+            notes.append(f"The check {name!r} failed and is left out: {failure(error)}")
+    return tuple(sorted(found, key=lambda f: (-f.rank, f.rule not in FIRST))), notes
 
 
 def _covered(case: Case, needs: tuple[str, ...]) -> bool:
     """Whether what was looked at is enough to say that all is well."""
     seen = [case[need].coverage.parameters for need in needs if hasattr(case[need], "coverage")]
     return min(seen, default=1.0) >= ENOUGH
+
+
+def not_judged(
+    plan: Plan, results: dict[str, Any], findings: tuple[Finding, ...]
+) -> tuple[Finding, ...]:
+    """That the network could not be judged, with what is not covered and why; empty if it could."""
+    why = [f"{s.name} {s.status}: {s.reason}" for s in plan.steps if s.status != "ok"]
+    if plan.coverage < HALF:
+        known = f"only {plan.coverage:.0%} of the parameters are in layers that are known"
+        if "layout" in results:
+            why = [line.strip() for line in results["layout"].coverage.summary().splitlines()[1:]]
+        begin = "What was found rests on a small part of the network. Not covered:"
+    elif not findings:
+        known, begin = "no check could be made", "Nothing that the checks need was measured."
+        why = [*too_few(results), *why]
+    else:
+        return ()
+    share = Evidence("share of the parameters in known layers", plan.coverage, HALF)
+    title, meaning = f"Could not judge: {known}", " ".join([begin, *why])
+    return (Finding("coverage", UNJUDGED, title, (share,), meaning),)
 
 
 def headline(results: dict[str, Any], convention: dict[str, Any]) -> tuple[Evidence, ...]:
@@ -48,8 +83,11 @@ def headline(results: dict[str, Any], convention: dict[str, Any]) -> tuple[Evide
         add("advice", "recommended learning rate", advice.lr, advice.low, advice.high)
     if "stability" in results:
         limit = results["stability"]
-        for bound, what in ((limit.diverges, "diverges"), (limit.does_not_learn, "learns no more")):
-            add("stability", f"{what} at", bound.lr, bound.low, bound.high)
+        for bound, what in (
+            (limit.diverges, "diverges at"),
+            (limit.does_not_learn, "stops learning above"),
+        ):
+            add("stability", what, bound.lr, bound.low, bound.high)
     if "gradients" in results:
         numbers.append(Evidence("loss", results["gradients"].loss, source="gradients"))
     return tuple(numbers)

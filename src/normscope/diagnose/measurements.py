@@ -1,26 +1,29 @@
-"""The measurements of an examination, each on the subject at hand."""
+"""The measurements of an examination."""
 
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from normscope.diagnose._curvature import largest_curvature
-from normscope.diagnose._trainings import said
+from normscope.diagnose._training_runs import said
 from normscope.diagnose.comparison import TOLERANCE, compared, plain_risk, predictions
 from normscope.diagnose.learning_rate import advised
+from normscope.diagnose.rules.signals import DEAD
 from normscope.diagnose.steps import Results, probed, step
 from normscope.diagnose.subject import POPULATION, Subject
 from normscope.diagnose.what_if import tabled
 from normscope.measure import fisher, hessian
 from normscope.measure.outliers import leading_directions
+from normscope.measure.probes.activations import activations
 from normscope.measure.probes.conditioning import conditioning
 from normscope.measure.probes.layout import norm_layout
 from normscope.measure.probes.signals import signals
 from normscope.measure.regularization import bn_regularization
 from normscope.measure.spectral import spectral_density, top_eigenvalues
+from normscope.results import Activations
 from normscope.subject.statistics import frozen_norms
 
 COARSE = 0.05  # of further eigenvalues, of which the size matters
@@ -96,7 +99,18 @@ def _sharpness(subject: Subject, results: Results) -> Any:
 def _signals(subject: Subject, results: Results) -> Any:
     """How do activations and gradients change with depth, and do they depend on the input?"""
     found = probed(subject, signals, quantities=("alignment",))
-    return {"activations": found.activations, "gradients": found.gradients}
+    return {"activations": _on_more(subject, found.activations), "gradients": found.gradients}
+
+
+def _on_more(subject: Subject, found: Activations) -> Activations:
+    """The same on more samples, where units look dead on few and the data has more."""
+    suspect = any(signal.dying.mean() >= DEAD for signal in found.rectified)
+    if subject.further is None or not suspect or found.num_samples >= POPULATION:
+        return found
+    problem = replace(subject.problem, source=subject.further, graph=subject.graph)
+    number = math.ceil(POPULATION / subject.samples)
+    more = activations(subject.model, problem, num_batches=number, seed=subject.seed)
+    return more if more.num_samples > found.num_samples else found
 
 
 @step("hessian", "standard", 15, vectors=lambda _: 20)
@@ -157,20 +171,14 @@ def _comparison(subject: Subject, results: Results) -> Any:
     return compared(subject, results)
 
 
-@step("stability", "full", _updates(500), gives=("stability", "advice"), anytime=True)
+@step("stability", "full", _updates(800), gives=("stability", "advice"), anytime=True)
 def _stability(subject: Subject, results: Results) -> Any:
-    """Which learning rate trains best, which no longer learns, and which makes training diverge?"""
-    advice = advised(subject, max_seconds=_left(subject))
+    """Which learning rate trains best, and at which does training stop learning or diverge?"""
+    advice = advised(subject)
     return {"stability": advice.limit, "advice": advice}
 
 
-@step("what_if", "full", _updates(1800), anytime=True)
+@step("what_if", "full", _updates(2200), anytime=True)
 def _what_if(subject: Subject, results: Results) -> Any:
     """What would change if its norms were placed or scaled otherwise?"""
-    return tabled(subject, None, max_seconds=_left(subject))
-
-
-def _left(subject: Subject) -> float | None:
-    """Seconds until the deadline, as trainings take it."""
-    left = subject.deadline - time.monotonic()
-    return None if math.isinf(left) else max(left, 1e-3)
+    return tabled(subject, None)

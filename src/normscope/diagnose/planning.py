@@ -60,4 +60,6 @@ def _known(graph: Graph | None) -> float:
 
 def _in_words(model: nn.Module) -> str:
     count = sum(p.numel() for p in model.parameters())
-    return f"{type(model).__name__} with {count:,} parameters"
+    free = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    some = f", {free:,} of them trainable" if free < count else ""
+    return f"{type(model).__name__} with {count:,} parameters{some}"

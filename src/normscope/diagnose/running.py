@@ -7,12 +7,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from normscope.diagnose._trainings import said
+from normscope.diagnose._training_runs import said
 from normscope.diagnose.steps import Measurement
 from normscope.diagnose.subject import Subject
 from normscope.errors import MeasurementError, TheoryError, out_of_memory
 from normscope.measure.progress import progress
 from normscope.results import Plan, Step
+from normscope.subject.interrupts import hold_rest, interruptible
 from normscope.train.run import INTERRUPTED
 
 SMALLEST = 8  # samples below which a batch is not halved again when memory runs out
@@ -30,11 +31,11 @@ class Run:
         partial: why the run is not complete; empty if it is.
     """
 
-    def __init__(self, subject: Subject, deadline: float) -> None:
+    def __init__(self, subject: Subject, plan: Plan, deadline: float) -> None:
         self._subject = subject
         self._deadline = deadline
         self.results: dict[str, Any] = {}
-        self.steps: list[Step] = []
+        self.steps = list(plan.steps)
         self.notes: list[str] = []
         self.partial = ""
 
@@ -43,24 +44,31 @@ class Run:
         """In a batch, by the end: fewer than at first where memory ran out."""
         return self._subject.samples
 
-    def make(self, measurement: Measurement, step: Step) -> None:
-        """Make one measurement, or note why not."""
-        left = self._deadline - time.monotonic()
-        if step.status != "planned":
-            pass  # it cannot be made, and says why
-        elif self.partial:
-            step = replace(step, status="left out", reason=self.partial)
-        elif left < step.estimate * (LEAST if measurement.anytime else 1):
+    def ended_by(self, why: str) -> list[Step]:
+        """The steps, those that were not reached left out for this reason."""
+        return [
+            replace(step, status="left out", reason=why) if step.status == "planned" else step
+            for step in self.steps
+        ]
+
+    def make(self, place: int, measurement: Measurement) -> bool:
+        """Make one measurement, or note why not; whether it was made, and the next may be."""
+        step, left = self.steps[place], self._deadline - time.monotonic()
+        if step.status != "planned" or self.partial:
+            return False  # it cannot be made, and says why
+        if left < step.estimate * (LEAST if measurement.anytime else 1):
             why = f"takes about {step.estimate:.3g} s; {max(left, 0):.3g} s were left"
             step = replace(step, status="left out", reason=f"{why} of max_seconds")
         else:
             began = time.monotonic()
             step = replace(self._outcome(measurement, step), seconds=time.monotonic() - began)
-        self.steps.append(step)
+        self.steps[place] = step
+        return step.status == "ok"
 
     def _outcome(self, measurement: Measurement, step: Step) -> Step:
         try:
-            found = self._measured(measurement)
+            with interruptible():  # and nothing else here: what was measured is kept
+                found = self._measured(measurement)
         except KeyboardInterrupt:
             self.partial = f"interrupted during {measurement.name!r}"
             return replace(step, status="interrupted", reason=self.partial)
@@ -102,8 +110,9 @@ def within_memory(
                 raise
             if subject.samples < 2 * SMALLEST:
                 raise MeasurementError(
-                    f"Memory ran out during {what} with {subject.samples} samples a batch, and "
-                    "fewer would tell little. Examine a smaller network, or on a larger machine."
+                    f"Memory ran out during {what} with batches of {subject.samples} samples. "
+                    "Smaller ones would tell little. Examine a smaller network, or use a larger "
+                    "machine."
                 ) from error
         subject = subject.smaller()
         notes.append(
@@ -113,14 +122,25 @@ def within_memory(
 
 
 def carried_out(
-    subject: Subject, measurements: list[Measurement], plan: Plan, deadline: float
+    subject: Subject,
+    measurements: list[Measurement],
+    plan: Plan,
+    deadline: float,
+    after_step: Callable[[Run, str], None],
 ) -> Run:
-    """Make the measurements of ``plan`` until ``deadline`` (of ``time.monotonic``)."""
-    run = Run(subject, deadline)
+    """Make the measurements of ``plan`` until ``deadline`` (of ``time.monotonic``).
+
+    ``after_step`` is told of each that was made, and why the run would not be complete if it were
+    killed now. Only measurements can be interrupted.
+    """
+    hold_rest()
+    run = Run(subject, plan, deadline)
     with progress("examining", len(measurements)) as tick:
-        for measurement, step in zip(measurements, plan.steps, strict=True):
-            run.make(measurement, step)
+        for place, measurement in enumerate(measurements):
+            if run.make(place, measurement):
+                after_step(run, f"interrupted after {measurement.name!r}")
             tick()
+    run.steps = run.ended_by(run.partial)
     missing = [f"{step.name} ({step.status})" for step in run.steps if step.missing]
     if run.results and missing and not run.partial:
         run.partial = f"not made: {', '.join(missing)}"

@@ -26,7 +26,7 @@ class Measurement:
         gradients: its cost, in gradients of the loss of one batch; a function of the subject
             where that decides.
         run: makes the result, given those made before.
-        obstacle: why it cannot be made for this subject, or None.
+        obstacle: why it cannot be measured on this subject, or None.
         gives: keys of its results, if not its name alone.
         vectors: how many vectors as long as the parameters, in float64, it keeps.
         anytime: whether it ends by the subject's deadline, with what it knows by then.

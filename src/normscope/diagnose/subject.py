@@ -21,9 +21,10 @@ from normscope.subject.memory import budget_bytes
 from normscope.subject.objective import LossFn, LossLike, Objective, OutputsFn
 from normscope.subject.parameters import floating_dtype
 from normscope.subject.problem import Problem, as_problem, check_model, graph_of, model_device
-from normscope.subject.reading import Kept
+from normscope.subject.reading import Kept, Source
 from normscope.subject.session import original_module
 from normscope.subject.statistics import coupling_layers
+from normscope.subject.usable import usable_device
 from normscope.train.options import TrainingOptions
 from normscope.train.stability.judge import chance_loss
 
@@ -42,10 +43,11 @@ class Subject:
             only once.
         training: how copies are trained.
         lr: the learning rate asked about, None if unknown.
-        momentum: of sgd.
+        momentum: SGD momentum.
         memory: bytes that curvature may take; None for half of what is free.
-        deadline: of ``time.monotonic``, after which training runs end.
+        deadline: time (``time.monotonic``) after which training runs end.
         notes: what to know about how the arguments were taken.
+        further: where more samples can be read; None if they cannot, or are not asked for.
     """
 
     problem: Problem
@@ -57,6 +59,7 @@ class Subject:
     memory: int | None = None
     deadline: float = math.inf
     notes: tuple[str, ...] = ()
+    further: Source | None = None
 
     @property
     def model(self) -> nn.Module:
@@ -70,7 +73,7 @@ class Subject:
 
     @property
     def seed(self) -> int:
-        """Of everything random."""
+        """Seed for all random numbers."""
         return self.problem.seed
 
     @property
@@ -164,7 +167,8 @@ class Subject:
 
         memory = (self.memory or budget_bytes(None, model_device(self.model))) // 2
         problem = replace(self.problem, source=halves(self.source))
-        return replace(self, problem=problem, population=halves(self.population), memory=memory)
+        kept = halves(self.population)
+        return replace(self, problem=problem, population=kept, memory=memory, further=None)
 
     def risk(self, *, parameters: str | None = None) -> Risk:
         """The risk of the batches, batch norm in train mode."""
@@ -203,15 +207,15 @@ def as_subject(
         loss: a name, a torch loss or ``loss(outputs, targets)``; cross-entropy by default.
         loss_fn: ``loss_fn(model, batch)`` in place of ``loss``.
         outputs_fn: ``outputs_fn(model, batch) -> (outputs, targets)``.
-        batch_size: of data that has no batches of its own.
+        batch_size: batch size for data that has no batches of its own.
         num_batches: how many batches measurements look at.
         population: samples for which further ones are kept, if these are several.
         optimizer: a name, a factory, or a torch optimizer whose lr and momentum are read.
         lr: overrides that of the optimizer.
         momentum: overrides that of the optimizer.
         device: where to measure.
-        seed: of everything random.
-        deadline: of ``time.monotonic``, after which training runs end.
+        seed: seed for all random numbers.
+        deadline: time (``time.monotonic``) after which training runs end.
     """
     check_model(model)
     placed = _placed(original_module(model), device)
@@ -238,6 +242,7 @@ def as_subject(
         momentum=chosen.momentum,
         deadline=deadline,
         notes=tuple(chosen.notes),
+        further=problem.source if population and not problem.source.once else None,
     )
 
 
@@ -271,11 +276,6 @@ def _placed(model: nn.Module, device: torch.device | str | None) -> nn.Module:
     """The model itself where it is there, else a copy."""
     if device is None:
         return model
-    try:
-        place = torch.device(device)
-        if all(p.device == place for p in model.parameters()):
-            return model
-        return copy.deepcopy(model).to(place)
-    except (RuntimeError, AssertionError) as error:  # torch's ways to say that there is none
-        reason = str(error).splitlines()[0]
-        raise InputError(f"The device {str(device)!r} cannot be used: {reason}.") from error
+    place = usable_device(device)
+    there = all(p.device == place for p in model.parameters())
+    return model if there else copy.deepcopy(model).to(place)

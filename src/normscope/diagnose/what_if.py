@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from normscope.checks import checked_count, checked_seconds
+from normscope.checks import checked_count, checked_list, checked_seconds
 from normscope.diagnose._curvature import descent, largest_curvature
 from normscope.diagnose._optimizers import Remade
-from normscope.diagnose._trainings import Trainings, said
+from normscope.diagnose._training_runs import TrainingRuns, said
 from normscope.diagnose.steps import probed
 from normscope.diagnose.subject import Subject, as_subject
 from normscope.errors import InputError, NormscopeError
@@ -22,7 +22,7 @@ from normscope.measure.probes.conditioning import conditioning
 from normscope.measure.probes.layout import norm_layout
 from normscope.measure.progress import progress
 from normscope.results import Layout
-from normscope.results.what_if import BEFORE, Variant, WhatIf
+from normscope.results.what_if import BEFORE, PAIRS, Variant, WhatIf
 from normscope.subject.objective import LossFn, LossLike, OutputsFn
 from normscope.subject.parameters import half_precision
 from normscope.subject.process import measurement
@@ -30,10 +30,12 @@ from normscope.subject.reading import NUM_BATCHES
 from normscope.subject.statistics import in_words
 from normscope.subject.transforms import Transform, apply_transform
 from normscope.train.run import INTERRUPTED
+from normscope.train.stability.trials import SearchEnded
 
 SHARE = 0.8  # of the directions that kappa counts
-STEPS = 50  # updates by which a training is judged
+STEPS = 50  # number of updates of a training run
 WIDE = 0.1  # relative width of a bisected interval
+USED_UP = "max_seconds are used up"
 SMALL_BATCH = 16  # samples below which batch statistics are poor
 Change = str | Transform | Sequence[str | Transform]
 
@@ -59,10 +61,10 @@ def what_if(
     device: torch.device | str | None = None,
     seed: int = 0,
 ) -> WhatIf:
-    r"""What named changes would do to a network: curvature, bearable learning rates, conditioning.
+    r"""What named changes would do to a network: curvature, stable learning rates, conditioning.
 
     Every change is made to a copy of the model as it is; the copies are measured alike and, with
-    ``limits``, trained to find the largest learning rate that each bears. lambda_max of the start
+    ``limits``, trained to find at which learning rates each is stable. lambda_max of the start
     and that limit need not change alike: a change that lowers the curvature 100 times may leave the
     measured limit where it was, or raise it far more. Both ratios are given, and where they differ
     by more than 3 the result says so.
@@ -79,18 +81,20 @@ def what_if(
         loss_fn: ``loss_fn(model, batch)`` in place of ``loss``; it hides the outputs.
         outputs_fn: ``outputs_fn(model, batch) -> (outputs, targets)``, for batches that are not
             (inputs, targets), such as the dicts of Hugging Face: nothing is lost with it.
-        batch_size: samples in a batch, 128 by default; a loader brings its own.
+        batch_size: samples in a batch, 128 by default; a loader keeps its own.
         num_batches: how many of the first batches curvature and conditioning are measured on; None
             for all.
         optimizer: a name, a function of the parameters, or your torch optimizer.
-        momentum: of sgd.
+        momentum: SGD momentum.
         limits: whether to train copies; without, it takes some twenty gradients per change.
-        steps: updates by which a training is judged.
-        num_seeds: orders of the samples to train with; the intervals span them.
+        steps: number of updates of a training run.
+        num_seeds: orders of the samples to train with; the intervals of the limits span them. At
+            its best rate every network is trained with at least three, for a comparison of losses.
         tol: relative width of the intervals of the limits.
-        max_seconds: trainings that do not fit are left out, and said to be.
+        max_seconds: time limit; training runs that do not fit are skipped and listed.
         device: measure there, on a copy.
-        seed: of everything random; trainings use it and the next ``num_seeds`` - 1.
+        seed: seed for all random numbers; training runs use it and the next ones,
+            at least three in all.
 
     Returns:
         The network as it is, then one row per change. A change that cannot be made has a row with
@@ -103,10 +107,11 @@ def what_if(
         >>> found["gamma=0.1"].lambda_max < found.before.lambda_max
         True
     """
+    deadline = time.monotonic() + checked_seconds(max_seconds)
     subject = as_subject(
         model, data, loss, loss_fn=loss_fn, outputs_fn=outputs_fn, batch_size=batch_size,
         num_batches=num_batches, optimizer=optimizer,
-        momentum=momentum, device=device, seed=seed,
+        momentum=momentum, device=device, seed=seed, deadline=deadline,
     )  # fmt: skip
     return tabled(
         subject, changes, limits=limits, steps=steps, num_seeds=num_seeds, tol=tol,
@@ -124,18 +129,21 @@ def tabled(
     tol: float = WIDE,
     max_seconds: float | None = None,
 ) -> WhatIf:
-    """``what_if`` for a subject that was read before."""
+    """``what_if`` for a subject that was read before, until its deadline."""
     began = time.monotonic()
     seeds = tuple(subject.seed + i for i in range(checked_count(num_seeds, "num_seeds")))
-    trainings = Trainings(subject, steps, seeds, tol, began + checked_seconds(max_seconds))
+    runs = TrainingRuns(subject, steps, seeds, tol, subject.deadline)
     chosen = _listed(changes, subject)
-    how = trainings if limits else None
+    how = runs if limits else None
     with progress("changes", len(chosen) + 1) as tick:
         variants = [_variant(subject, None, how)]
         for change in chosen:
             tick()
-            over = INTERRUPTED in variants[-1].ended
-            variants.append(_interrupted(change) if over else _variant(subject, change, how))
+            over = INTERRUPTED if INTERRUPTED in variants[-1].ended else ""
+            if not over and time.monotonic() > subject.deadline:
+                over = USED_UP
+            made = Variant(_text(change), reason=over, ended=over)
+            variants.append(made if over else _variant(subject, change, how))
     _refuse_nothing(variants[1:])
     half = half_precision(subject.model)
     return WhatIf(
@@ -167,13 +175,13 @@ def promising_changes(layout: Layout, *, samples: int | None = None) -> tuple[st
     for batch statistics; smaller weights where there are no norms.
 
     Args:
-        layout: of the network.
-        samples: in a batch, if known.
+        layout: where its layers and norms are.
+        samples: number of samples in a batch, if known.
     """
     used = [norm for norm in layout.norms if norm.used]
     names = []
     if layout.output_norm is None:
-        names += ["norm-before-last", "norm-output"]
+        names += [*layout.before_last, "norm-output"]
     scaled = [norm.gamma for norm in used if norm.gamma > 0]
     if scaled:
         names.append(f"gamma={0.5 * max(scaled):.2g}" if max(scaled) > 1 else "gamma=0.1")
@@ -189,18 +197,20 @@ def _listed(changes: Sequence[Change] | None, subject: Subject) -> list[Change]:
         return [*promising_changes(probed(subject, norm_layout), samples=subject.samples)]
     if isinstance(changes, str | Transform):
         return [changes]
-    found = list(changes)
+    found = checked_list(changes, "changes")
     if not found:
         raise InputError(
             "changes is empty: name at least one, such as 'norm-before-last', or leave it out for "
             "the promising ones."
         )
+    for change in found:
+        _text(change)  # what is no change is refused before anything is measured
     return found
 
 
-def _variant(subject: Subject, change: Change | None, trainings: Trainings | None) -> Variant:
+def _variant(subject: Subject, change: Change | None, runs: TrainingRuns | None) -> Variant:
     if change is None:  # an error here is one of the input, for the user to see
-        return _measured(subject, BEFORE, trainings)
+        return _measured(subject, BEFORE, runs)
     text = _text(change)
     try:
         inputs = subject.first().risk().function().model_inputs(subject.batches[0])
@@ -209,19 +219,15 @@ def _variant(subject: Subject, change: Change | None, trainings: Trainings | Non
         if isinstance(made, Remade):
             remade = replace(subject.training, optimizer=made.of_changed(changed.model))
             changed = replace(changed, training=remade)
-        how = None if trainings is None else replace(trainings, subject=changed)
+        how = None if runs is None else replace(runs, subject=changed)
         return _measured(changed, text, how)
     except KeyboardInterrupt:
-        return _interrupted(change)
+        return Variant(text, reason=INTERRUPTED, ended=INTERRUPTED)
     except Exception as error:  # whatever a changed network raises: its row says so
         return Variant(text, reason=said(error))
 
 
-def _interrupted(change: Change) -> Variant:
-    return Variant(_text(change), reason=INTERRUPTED, ended=INTERRUPTED)
-
-
-def _measured(subject: Subject, text: str, trainings: Trainings | None) -> Variant:
+def _measured(subject: Subject, text: str, runs: TrainingRuns | None) -> Variant:
     curvature = largest_curvature(subject)
     kappa, layer, reason = _worst(subject)
     found = Variant(
@@ -234,7 +240,7 @@ def _measured(subject: Subject, text: str, trainings: Trainings | None) -> Varia
         kappa_layer=layer,
         reason=reason,
     )
-    return found if trainings is None else _trained(subject, found, trainings)
+    return found if runs is None else _trained(found, runs)
 
 
 def _worst(subject: Subject) -> tuple[float, str, str]:
@@ -248,23 +254,36 @@ def _worst(subject: Subject) -> tuple[float, str, str]:
     return worst.fisher.kappa(SHARE), worst.name, ""
 
 
-def _trained(subject: Subject, found: Variant, trainings: Trainings) -> Variant:
-    if trainings.seconds is not None and trainings.seconds <= 0:
-        why = "no trainings: max_seconds are used up"
-        return _noted(replace(found, ended=why), why)
+def _trained(found: Variant, runs: TrainingRuns) -> Variant:
+    if runs.seconds is not None and runs.seconds <= 0:
+        return _noted(replace(found, ended=USED_UP), USED_UP)
     try:
-        limit = trainings.limit()
+        limit = runs.limit()
     except NormscopeError as error:
         return _noted(found, f"no limit: {said(error)}")
     # A bisection trains next to the limits, where networks learn badly or not at all.
-    race, ended = trainings.race(limit, steps=trainings.steps)
-    sound = [t for t in (*limit.trials, *race) if not t.diverged]
+    race = runs.race(limit, steps=runs.steps)
+    sound = [t for t in (*limit.trials, *race.trials) if not t.diverged]
     best = min(sound, key=lambda t: (not t.learned, t.final), default=None)
     one, other = limit.diverges, limit.does_not_learn
-    found = replace(found, ended=ended, diverges=one, does_not_learn=other)
+    found = replace(found, ended=race.ended, diverges=one, does_not_learn=other)
     if best is not None:
         found = replace(found, learned=best.learned, reached=best.final, reached_lr=best.lr)
+        found = found if race.ended else _repeated(found, runs)
     return _noted(found, *dict.fromkeys([one.reason, other.reason]))
+
+
+def _repeated(found: Variant, runs: TrainingRuns) -> Variant:
+    """The same with its losses at the best rate, one per seed, as many as time allows."""
+    bench = runs.bench(steps=runs.steps, tick=lambda: None)
+    first, ended = runs.subject.seed, ""
+    try:
+        for seed in range(first, first + max(PAIRS, len(runs.seeds))):
+            bench.run(found.reached_lr, seed)
+    except (SearchEnded, KeyboardInterrupt) as signal:
+        ended = str(signal) or INTERRUPTED
+    finals = tuple(math.inf if t.diverged else t.final for t in bench.trials)
+    return replace(found, finals=finals, ended=ended)
 
 
 def _noted(found: Variant, *notes: str) -> Variant:
@@ -278,5 +297,6 @@ def _refuse_nothing(after: Sequence[Variant]) -> None:
 
 
 def _text(change: Change) -> str:
-    several = [change] if isinstance(change, str | Transform) else list(change)
+    alone = isinstance(change, str | Transform)
+    several = [change] if alone else checked_list(change, "A change")
     return ", ".join(one.text if isinstance(one, Transform) else str(one) for one in several)

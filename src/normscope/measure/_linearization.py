@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from normscope.errors import MeasurementError
 from normscope.measure._fused import fuse_batch_norms
-from normscope.measure._tape import Tape, UntapedError, directional, record
+from normscope.measure._tape import Tape, directional, record
 from normscope.measure.operators.base import Groups
 from normscope.subject.functional import ModelFunction
 from normscope.subject.interrupts import safe_point
@@ -17,14 +19,18 @@ from normscope.subject.losses import flat
 from normscope.subject.memory import Piece
 from normscope.subject.session import recomputed
 
+NONLINEAR = 2e-2  # relative; models that compute in bfloat16 inside stay below
+
 
 class Linearization:
     """The Jacobian of the flat outputs of one batch at one point.
 
-    ``push`` is J v. It replays a recorded forward-mode pass; where the pass cannot be replayed it
-    runs afresh, and where an operation has no forward-mode derivative it differentiates J^T u in
-    u. ``pull`` is J^T u, backwards through one saved graph. Without ``keep`` nothing is saved
-    and each call runs the network again.
+    ``pull`` is J^T u, backwards through one saved graph: what training uses. ``push`` is J v. It
+    replays a recorded forward-mode pass; where the pass cannot be replayed it runs afresh, and
+    where forward mode is missing or differs from the backward pass (``padding_idx``, ``no_grad``
+    inside the model, tensor hooks), it differentiates J^T u in u. The first call compares push
+    and pull along one random vector. Without ``keep`` nothing is saved and each call runs the
+    network again.
 
     Attributes:
         outputs: what the model returned, detached.
@@ -41,8 +47,7 @@ class Linearization:
         self._tape: Tape | None = None
         self._forward_mode = True
         self._taped = keep
-        self._pair: tuple[Tensor, Tensor] | None = None  # (u, J^T u), to certify a replay
-        self._doubtful = True  # no replay has been certified yet
+        self._certified = False
         with function.open():
             if keep:
                 leaves, outputs = function.with_graph(batch)
@@ -72,14 +77,13 @@ class Linearization:
     def pull(self, vectors: Tensor) -> Tensor:
         """J^T u for a stack of vectors, (k, n) -> (k, parameters)."""
         if self._graph is not None:
-            out = self._pull_through(self._graph, vectors)
-        else:
-            with self._function.open(blocks=recomputed if self._checkpointed else None):
-                leaves, outputs = self._function.with_graph(self._batch)
-                out = self._pull_through((leaves, flat(outputs)), vectors)
-        if self._doubtful:
-            self._pair = (vectors[0].clone(), out[0].clone())
-        return out
+            return self._pull_through(self._graph, vectors)
+        with self._function.open(blocks=recomputed if self._checkpointed else None):
+            return self._pull_through(self._new_graph(), vectors)
+
+    def _new_graph(self) -> tuple[list[Tensor], Tensor]:
+        leaves, outputs = self._function.with_graph(self._batch)
+        return leaves, flat(outputs)
 
     def _pull_through(self, graph: tuple[list[Tensor], Tensor], vectors: Tensor) -> Tensor:
         leaves, outputs = graph
@@ -104,31 +108,55 @@ class Linearization:
         return self._pulled.apply(group, one, vectors)
 
     def _push_one(self, vector: Tensor) -> Tensor:
+        out = self._push_by_route(vector)
+        while not self._certified:
+            self._certified = self._agrees()
+            if not self._certified:
+                self._take_next_route()
+                out = self._push_by_route(vector)
+        return out
+
+    def _push_by_route(self, vector: Tensor) -> Tensor:
         safe_point()
         if not self._forward_mode:
             return self._push_backward(vector)
-        if self._tape is not None:
-            out = self._replay(vector)
-            if self._certified(vector, out):
-                return out
-            self._tape, self._taped = None, False
         try:
-            return self._push_forward(vector)
-        except UntapedError:
-            self._taped = False
-            return self._push_one(vector)
+            return self._push_forward(vector) if self._tape is None else self._replay(vector)
         except torch.OutOfMemoryError:
             raise
-        except RuntimeError:  # an operation without a forward-mode derivative
-            self._forward_mode = False
-            return self._push_backward(vector)
+        except RuntimeError:  # what cannot be replayed, or has no forward-mode derivative
+            self._take_next_route()
+            return self._push_by_route(vector)
+
+    def _take_next_route(self) -> None:
+        """From the replay to a fresh pass, from forward mode to backward mode."""
+        self._forward_mode, self._taped, self._tape = self._taped, False, None
+
+    def _agrees(self) -> bool:
+        """Whether ||J v||^2 = <v, J^T J v> for a random v, with J v by the present route."""
+        total, like = self._function.parameters.total, self._function.values[0]
+        vector = torch.randn(total, generator=torch.Generator().manual_seed(0))
+        pushed = self._push_by_route(vector.to(like.device, self._function.parameters.dtype))
+        pulled = self.pull(pushed[None])[0]
+        square = float(pushed.double().square().sum())
+        gap = abs(square - float(pulled.double() @ vector.to(like.device, torch.float64)))
+        rounding = torch.finfo(pushed.dtype).eps ** 0.5
+        if not self._forward_mode and gap > NONLINEAR * square:
+            raise MeasurementError(
+                f"J^T u is not a linear function of u (v^T J^T J v is off by {gap / square:.1%}), "
+                "so the Jacobian and the Fisher matrix are not defined. A tensor hook or the "
+                "backward of a custom autograd.Function clips, normalizes or detaches gradients: "
+                "take it out for the measurement."
+            )
+        # A NaN is the caller's to explain.
+        return not self._forward_mode or gap <= rounding * square or not math.isfinite(gap)
 
     def _push_forward(self, vector: Tensor) -> Tensor:
         function = self._function
         pieces = function.parameters.split(vector)
 
         def outputs(values: Any) -> Tensor:
-            return function.flat(values, self._batch)
+            return flat(function(values, self._batch))
 
         with function.open(change=fuse_batch_norms):
             if not self._taped:
@@ -153,7 +181,7 @@ class Linearization:
         if self._transposed is not None:
             return self._pull_transposed(*self._transposed, vector)
         with self._function.open():
-            leaves, outputs = self._graph or _flattened(self._function.with_graph(self._batch))
+            leaves, outputs = self._graph or self._new_graph()
             dummy = torch.zeros_like(outputs, requires_grad=True)
             if not outputs.requires_grad:
                 return outputs.detach() * 0
@@ -174,27 +202,11 @@ class Linearization:
         (out,) = torch.autograd.grad(heads, dummy, weights, retain_graph=True, allow_unused=True)
         return torch.zeros_like(dummy).detach() if out is None else out
 
-    def _certified(self, vector: Tensor, pushed: Tensor) -> bool:
-        """<u, J v> = <J^T u, v> for the last u that was pulled: free, and it checks the replay."""
-        if self._pair is None:
-            return True
-        u, pulled = self._pair
-        gap = float((u @ pushed - pulled @ vector).abs())
-        scale = float(u.norm() * pushed.norm() + pulled.norm() * vector.norm())
-        if not gap <= torch.finfo(vector.dtype).eps ** 0.5 * max(scale, 1e-30):
-            return not bool(pushed.isfinite().all())  # a NaN is the caller's to explain
-        self._pair, self._doubtful = None, False
-        return True
-
     def close(self) -> None:
         """Drop the saved graphs; later calls run the network again."""
-        self._graph = self._transposed = self._tape = self._pair = None
+        self._graph = self._transposed = self._tape = None
         self._keep = self._taped = False
 
 
 def _detached(leaf: Any) -> Any:
     return leaf.detach().clone() if isinstance(leaf, Tensor) else leaf
-
-
-def _flattened(graph: tuple[list[Tensor], Any]) -> tuple[list[Tensor], Tensor]:
-    return graph[0], flat(graph[1])

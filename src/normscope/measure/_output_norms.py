@@ -22,7 +22,7 @@ class OutputMap:
     blocks: list[Tensor]  # (T C, T C) each
 
     def congruence(self, gram: Tensor) -> Tensor:
-        """B F* B^T."""
+        """The matrix B F* B^T."""
         return self._left(self._left(gram).T)
 
     def _left(self, matrix: Tensor) -> Tensor:

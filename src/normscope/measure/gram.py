@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from normscope.checks import checked_count
 from normscope.errors import InputError, MeasurementError
 from normscope.measure._output_norms import output_map
 from normscope.measure.operators.base import require_outputs
@@ -112,7 +113,7 @@ def _scaled_gram(
             "top_eigenvalues(fisher(risk)), which needs products only."
         )
     rows = dual.shape[0]
-    if rows > limit:
+    if rows > checked_count(limit, "limit"):
         size = rows**2 * torch.finfo(dual.dtype).bits / 8
         raise InputError(
             f"The Gram matrix would have {rows} rows ({readable_bytes(size)}), above the limit of "
@@ -220,7 +221,7 @@ class _BatchFactors:
 
     @property
     def num_bytes(self) -> float:
-        """What is held."""
+        """Number of bytes in use."""
         tensors = [*self.rows.values(), *(t for pair in self.factors.values() for t in pair)]
         return float(sum(t.numel() * t.element_size() for t in tensors))
 

@@ -61,7 +61,7 @@ def leading_directions(
         risk: what to measure, with ``loss="mse"``.
         k: how many eigenvalues; as many as outputs if not given.
         tol: relative error of the eigenvalues.
-        seed: of the solver.
+        seed: seed for the solver.
     """
     require_outputs(risk, "leading_directions")
     if not (isinstance(risk.loss, SquaredLoss) and risk.loss.is_half_mean):
@@ -125,7 +125,7 @@ def spectral_bounds(
     Args:
         operator: positive semidefinite, e.g. ``fisher(risk)``.
         num_matvecs: products spent, half on each trace.
-        seed: of the probe vectors.
+        seed: seed for the probe vectors.
     """
     if not operator.psd:
         raise InputError(

@@ -27,7 +27,8 @@ def progress(what: str, total: int | None = None) -> Iterator[Callable[[], None]
         yield bar.tick if bar else lambda: None
     finally:
         if bar:
-            bar.close()
+            with contextlib.suppress(OSError):
+                bar.close()
 
 
 class _Bar:
@@ -43,10 +44,11 @@ class _Bar:
     def tick(self) -> None:
         self._done += 1
         late = time.monotonic() - self._start > PATIENCE
-        if self._rich is None and _Bar._drawing is None and late:
-            self._open()
-        if self._rich is not None:
-            self._rich.update(self._task, completed=self._done)
+        with contextlib.suppress(OSError):  # the terminal was closed, and what is measured goes on
+            if self._rich is None and _Bar._drawing is None and late:
+                self._open()
+            if self._rich is not None:
+                self._rich.update(self._task, completed=self._done)
 
     def _open(self) -> None:
         from rich.console import Console
@@ -59,5 +61,5 @@ class _Bar:
 
     def close(self) -> None:
         if self._rich is not None:
-            self._rich.stop()
             _Bar._drawing = None
+            self._rich.stop()

@@ -110,11 +110,11 @@ class Risk:
             loss_fn: ``loss_fn(model, batch)``, for the Hessian only: it hides the outputs.
             outputs_fn: ``outputs_fn(model, batch) -> (outputs, targets)`` for batches that are not
                 (inputs, targets); goes with ``loss``.
-            batch_size: samples in a batch, 128 by default; a loader brings its own.
+            batch_size: samples in a batch, 128 by default; a loader keeps its own.
             num_batches: how many of the first batches; None for all.
             statistics: as above.
             parameters: as above.
-            seed: of the order of the data too.
+            seed: seed for the order of the data too.
             memory: as above.
         """
         problem = as_problem(model, data, loss, loss_fn, outputs_fn, batch_size, seed)
@@ -271,7 +271,7 @@ class Risk:
         others waiting until the group's timeout.
 
         Args:
-            group: of ``torch.distributed``; the default group if not given.
+            group: process group of ``torch.distributed``; the default group if not given.
         """
         together = copy.copy(self)
         together.sharing = joined(self, group)

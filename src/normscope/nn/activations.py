@@ -13,7 +13,7 @@ from normscope.spec.activations import activation
 
 
 class Erf(nn.Module):
-    """erf(scale x)."""
+    """The error function as an activation, erf(scale x)."""
 
     def __init__(self, scale: float = 1.0) -> None:
         super().__init__()
@@ -24,7 +24,7 @@ class Erf(nn.Module):
         return torch.erf(self.scale * x)
 
     def extra_repr(self) -> str:
-        """The scale."""
+        """Show the scale in the printed form of the module."""
         return f"{self.scale}"
 
 

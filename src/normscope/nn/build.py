@@ -50,9 +50,9 @@ def build(
 
     Args:
         spec: the network; made by ``mlp``, ``cnn`` or ``residual_mlp``.
-        seed: of the weights.
-        dtype: of parameters and buffers; None is torch's default.
-        device: of parameters and buffers.
+        seed: seed for the weights.
+        dtype: data type of parameters and buffers; None is torch's default.
+        device: device of parameters and buffers.
 
     Example:
         >>> import normscope as ns
@@ -65,7 +65,14 @@ def build(
             f"build takes a NetworkSpec, made by mlp, cnn or residual_mlp. Got {spec!r}. For a "
             "network by name, use network('resnet20')."
         )
-    made = {"dtype": dtype or torch.get_default_dtype(), "device": device}
+    if dtype is not None and not isinstance(dtype, torch.dtype):
+        raise InputError(f"dtype must be a torch.dtype such as torch.float32. Got {dtype!r}.")
+    try:
+        place = None if device is None else torch.device(device)
+    except (RuntimeError, TypeError) as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(f"The device {device!r} cannot be used: {reason}.") from None
+    made = {"dtype": dtype or torch.get_default_dtype(), "device": place}
     affine = [_affine(spec, number, seed, made) for number in range(1, spec.depth + 1)]
     parts = (
         _plain(spec, affine, made) if spec.branch_scale is None else _residual(spec, affine, made)

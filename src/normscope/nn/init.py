@@ -14,7 +14,7 @@ from normscope.errors import InputError
 from normscope.registry import Registry
 from normscope.seeds import child_seed
 
-Init = Callable[[Tensor, "Tensor | None", torch.Generator], None]
+Init = Callable[[Tensor, Tensor | None, torch.Generator], None]
 M = TypeVar("M", bound=nn.Module)
 AFFINE = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
@@ -29,7 +29,7 @@ def initialize(model: nn.Module, scheme: str | Init = "he", *, seed: int = 0) ->
     Args:
         model: the network; returned.
         scheme: a name in ``INITS``, or ``gaussian(weight_variance, bias_variance)``.
-        seed: of the draw.
+        seed: seed for the draw.
 
     Example:
         >>> net = initialize(nn.Linear(4, 2), "xavier", seed=1)

@@ -112,7 +112,7 @@ def _growth_lines(found: Activations, x: Any) -> list[Any]:
 
 
 def _share_panel(found: Activations, x: Any) -> Any:
-    kinds = {"dead: never pass": "dying", "full: always pass": "full"}
+    kinds = {"dead (always 0)": "dying", "always active": "full"}
     colours = dict(zip(kinds, PALETTE[1:], strict=False))
     rows: list[dict[str, Any]] = [
         {"layer": s.number, "name": s.name, "units": label}

@@ -81,7 +81,7 @@ def chart(result: object, **options: Any) -> Any:
             ``LearningRates``, ``MonitorLog``, ``OrderProfile``, ``OverlapSlopes``, ``ErrorCurve``,
             ``SimulatedErrors`` or
             ``GeneralizationPanel``.
-        options: of the drawing, e.g. ``momentum=0.9`` for predictions, ``title="..."`` for all.
+        options: drawing options, e.g. ``momentum=0.9`` for predictions, ``title="..."`` for all.
 
     Returns:
         An ``altair`` chart: shown in a notebook, written to a file by ``save``.

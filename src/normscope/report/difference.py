@@ -7,7 +7,8 @@ from typing import Any
 
 import altair as alt
 
-from normscope.errors import InputError
+from normscope.errors import InputError, NormscopeError
+from normscope.files import write_atomically
 from normscope.report.files import check_path
 from normscope.report.html import figure, filled
 from normscope.report.style import (
@@ -29,7 +30,7 @@ WHERE = {
     "larger in B": (PALETTE[1], "triangle-right"),
     "smaller in B": (PALETTE[0], "triangle-left"),
 }
-MOVED = ("appeared", "graver", "milder", "disappeared")
+MOVED = ("appeared", "worse", "better", "disappeared")
 
 
 def ratio_chart(found: ExaminationDifference) -> Any:
@@ -75,7 +76,7 @@ def _symbols(quantity: str) -> str:
 def save_difference(found: ExaminationDifference, path: str | Path) -> Path:
     """Write the page of a comparison to a file that ends in .html."""
     target = check_path(path, (".html",))
-    target.write_text(difference_page(found), encoding="utf-8")
+    write_atomically(target, difference_page(found))
     return target
 
 
@@ -83,7 +84,7 @@ def difference_page(found: ExaminationDifference) -> str:
     """One self-contained page: findings that changed, then numbers."""
     try:
         drawn = [figure(ratio_chart(found).configure(**theme()).to_dict(), "ratios")]
-    except InputError:  # nothing moved: the table says so
+    except NormscopeError:  # nothing moved, or no chart can be drawn here: the table says so
         drawn = []
     groups: dict[str, list[NumberChange]] = {}
     for change in found.numbers:

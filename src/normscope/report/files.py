@@ -8,8 +8,9 @@ from typing import Any
 
 from normscope.checks import checked_target
 from normscope.errors import InputError
+from normscope.files import write_atomically
 from normscope.registry import near_match
-from normscope.report.converter import converter, pdf, png, svg
+from normscope.report.converter import converter, pdf, png, started_converter, svg
 from normscope.report.html import chart_page
 
 FORMATS: dict[str, Callable[[dict[str, Any]], bytes]] = {
@@ -33,7 +34,7 @@ def save(chart: Any, path: str | Path) -> Path:
         The path written.
     """
     target = check_path(path)
-    target.write_bytes(FORMATS[target.suffix.lower()](chart.to_dict()))
+    write_atomically(target, FORMATS[target.suffix.lower()](chart.to_dict()))
     return target
 
 
@@ -47,5 +48,5 @@ def check_path(path: str | Path, endings: tuple[str, ...] = tuple(FORMATS)) -> P
             f"Got {target.name!r}. {near_match(target.suffix.lower(), [*endings])}"
         )
     checked_target(target)
-    converter()
+    converter() if endings == (".html",) else started_converter()  # a page can do without charts
     return target

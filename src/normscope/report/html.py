@@ -28,7 +28,7 @@ class Figure:
     """A chart in a page: its heading as text, its picture, and what a script draws it from.
 
     Attributes:
-        id: of the element, unique in the page.
+        id: id of the element, unique in the page.
         title: above the picture.
         notes: lines below the title.
         still: HTML of the picture that needs no script.
@@ -48,9 +48,9 @@ def figure(
     """The figure of a chart.
 
     Args:
-        spec: of Vega-Lite.
-        identifier: of the element.
-        form: of the still: ``"svg"``, ``"png"`` or ``"none"``.
+        spec: a Vega-Lite chart.
+        identifier: identifier of the element.
+        form: format of the still picture: ``"svg"``, ``"png"`` or ``"none"``.
         sentence: text that a chart cuts into lines; a page does not need to.
     """
     title, notes = _heading(spec)

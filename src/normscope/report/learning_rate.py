@@ -1,8 +1,7 @@
-"""Chart of a recommended learning rate: the trainings behind it, the bounds below."""
+"""Chart of a recommended learning rate: the training runs behind it, the limits below."""
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import altair as alt
@@ -18,8 +17,8 @@ TINTS = {"recommended": PALETTE[2], "diverges": PALETTE[1], "does-not-learn": PA
 
 
 def advice_chart(advice: LRAdvice) -> Any:
-    """Losses of all trainings over the learning rate; recommendation and bounds as intervals."""
-    rows = _trainings(advice)
+    """Losses of all training runs over the learning rate, with recommendation and limits."""
+    rows = _runs(advice)
     bounds = _bounds(advice)
     ends = [row[key] for row in bounds for key in ("low", "high", "lr")]
     x = {"title": "learning rate", **log_axis([row["lr"] for row in rows] + ends)}
@@ -34,7 +33,7 @@ def advice_chart(advice: LRAdvice) -> Any:
     )
 
 
-def _trainings(advice: LRAdvice) -> list[dict[str, Any]]:
+def _runs(advice: LRAdvice) -> list[dict[str, Any]]:
     """One row per training; a loss that is not finite is drawn above all others."""
     first = advice.limit.trials if advice.limit is not None else ()
     both = [("bisection", trial) for trial in first] + [("race", trial) for trial in advice.race]
@@ -43,11 +42,10 @@ def _trainings(advice: LRAdvice) -> list[dict[str, Any]]:
 
 
 def _training(kind: str, trial: StabilityTrial, top: float) -> dict[str, Any]:
-    finite = math.isfinite(trial.final) and not trial.diverged
     return {
         "lr": trial.lr,
-        "loss": min(trial.final, top) if finite else top,
-        "final": f"{trial.final:.4g}",
+        "loss": min(trial.score, top),
+        "final": f"{trial.score:.4g}",
         "outcome": trial.outcome,
         "kind": f"{kind}, {trial.updates} updates" if kind == "race" else kind,
         "size": 110 if kind == "race" else 40,
@@ -57,11 +55,14 @@ def _training(kind: str, trial: StabilityTrial, top: float) -> dict[str, Any]:
 
 
 def _losses(advice: LRAdvice, rows: list[dict[str, Any]], x: dict[str, Any]) -> Any:
-    y = {"title": "loss after the training", **loss_axis([row["loss"] for row in rows])}
+    y = {"title": "mean loss over the second half", **loss_axis([row["loss"] for row in rows])}
     x = x | {"title": None}
     points = outcome_points(rows, x, y, "kind:N training", "lr:Q")
     points = points.encode(size=alt.Size("size:Q", scale=None))
-    race = [{"lr": t.lr, "loss": t.final} for t in advice.race if positive(t.final)]
+    first = advice.race[0].seed if advice.race else 0
+    race = [
+        {"lr": t.lr, "loss": t.score} for t in advice.race if t.seed == first and positive(t.score)
+    ]
     line = (
         alt.Chart(inline([row for row in race if row["loss"] <= max(r["loss"] for r in rows)]))
         .mark_line(color=NEUTRAL, strokeWidth=1.2)

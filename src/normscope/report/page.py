@@ -6,10 +6,14 @@ import html
 import re
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from normscope.checks import checked_target
 from normscope.errors import InputError, NormscopeError
+from normscope.files import write_atomically
+from normscope.messages import failure
 from normscope.registry import near_match
 from normscope.report.charts import CHARTS, chart
 from normscope.report.html import Figure, figure, filled
@@ -34,9 +38,7 @@ def save_page(examination: Examination, path: str | Path) -> Path:
             f"Got {target.name!r}. "
             f"{near_match(target.suffix.lower(), ['.html', '.json'])}"
         )
-    if not target.parent.is_dir():
-        raise InputError(f"There is no folder {target.parent} to write {target.name!r} to.")
-    target.write_text(page(examination), encoding="utf-8")
+    write_atomically(checked_target(target), page(examination))
     return target
 
 
@@ -67,7 +69,7 @@ def page_fragment(examination: Examination) -> str:
         if f.severity != "ok"
     )
     head = "<tr><th></th><th>finding</th><th>what to do</th></tr>"
-    said = "".join(f"<p><b>{line}</b></p>" for line in examination.unjudged)
+    said = "".join(f"<p><b>{html.escape(line)}</b></p>" for line in examination.unjudged)
     return f"<h4>{html.escape(examination.model)}</h4>{said}<table>{head}{rows}</table>"
 
 
@@ -114,6 +116,7 @@ def _section(anchor: str, name: str, examination: Examination, stills: str) -> d
     questions = {step.name: step.question for step in examination.plan.steps}
     words = wording(name)
     known = hasattr(result, "to_dict")  # another version's records come back as plain data
+    lost: list[str] = []
     return {
         "id": anchor,
         "name": name,
@@ -122,34 +125,51 @@ def _section(anchor: str, name: str, examination: Examination, stills: str) -> d
         "question": questions.get(name, ""),
         "reading": words.reading,
         "unknown": "" if known else _kind(result),
-        "figures": _figures(anchor, name, examination, stills),
-        "numbers": key_numbers(result),
-        "coverage": _coverage(result),
-        "summary": result.summary() if hasattr(result, "summary") else "",
-        "table": table(result.to_frame()) if hasattr(result, "to_frame") else None,
+        "figures": _figures(anchor, name, examination, stills, lost),
+        "numbers": _tried(lambda: key_numbers(result), [], lost),
+        "coverage": _tried(lambda: _coverage(result), "", lost),
+        "summary": _tried(result.summary, "", lost) if hasattr(result, "summary") else "",
+        "table": _tried(lambda: table(result.to_frame()), None, lost)
+        if hasattr(result, "to_frame")
+        else None,
+        "lost": list(dict.fromkeys(lost)),
     }
+
+
+def _tried(make: Callable[[], Any], default: Any, lost: list[str]) -> Any:
+    """What it makes; where it fails a note, so that the rest of the page is not lost too."""
+    try:
+        return make()
+    except Exception as error:
+        own = isinstance(error, NormscopeError)
+        lost.append(f"Left out here: {str(error) if own else failure(error)}")
+        return default
 
 
 def _kind(result: Any) -> str:
     return str(result.get("type", "data") if isinstance(result, dict) else type(result).__name__)
 
 
-def _figures(anchor: str, name: str, examination: Examination, stills: str) -> list[Figure]:
+def _figures(
+    anchor: str, name: str, examination: Examination, stills: str, lost: list[str]
+) -> list[Figure]:
     drawings: list[Callable[[], Any]] = []
     result = examination.measurements[name]
     if name == "sharpness":
         drawings.append(lambda: rates_chart(examination).configure(**theme()))
     if type(result).__name__ in CHARTS and not _single(result):
         drawings.append(lambda: chart(result))
-    figures = []
-    for place, draw in enumerate(drawings, start=1):
+    reason = str(getattr(result, "reason", ""))
+
+    def drawn(draw: Callable[[], Any], place: int) -> Figure | None:
         try:
             spec = draw().to_dict()
         except InputError:  # nothing to draw, such as a matrix that is zero: the table says so
-            continue
-        reason = str(getattr(result, "reason", ""))
-        figures.append(figure(spec, f"{anchor}-chart{place}", stills, sentence=reason))
-    return figures
+            return None
+        return figure(spec, f"{anchor}-chart{place}", stills, sentence=reason)
+
+    figures = [_tried(partial(drawn, d, i), None, lost) for i, d in enumerate(drawings, start=1)]
+    return [one for one in figures if one is not None]
 
 
 def _single(result: Any) -> bool:

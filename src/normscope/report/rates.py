@@ -16,15 +16,15 @@ YOURS = "your learning rate"
 SOURCES = {  # quantity at the head of an examination -> name of its line
     "recommended learning rate": "recommended",
     "local threshold of the learning rate": "threshold",
-    "learns no more at": "does-not-learn",
+    "stops learning above": "does-not-learn",
     "diverges at": "diverges",
 }
 RULES = {
     "theory": "2 (1 + momentum) / predicted λ_max, scaled to the loss",
-    "recommended": "trainings of copies, a race of learning rates",
+    "recommended": "training runs on copies at several learning rates",
     "threshold": "2 (1 + momentum) / λ_max of the loss",
-    "does-not-learn": "trainings of copies, by bisection",
-    "diverges": "trainings of copies, by bisection",
+    "does-not-learn": "training runs on copies, by bisection",
+    "diverges": "training runs on copies, by bisection",
 }
 
 
@@ -44,7 +44,7 @@ def rates_chart(examination: Examination) -> Any:
         layers.insert(0, line.encode(x=alt.X("lr:Q", **x)))
     momentum = examination.convention.get("momentum")
     notes = [f"momentum {momentum:g}"] if momentum else []
-    heading = alt.Title("Learning rates, and where they end", subtitle=notes)
+    heading = alt.Title("Learning-rate limits", subtitle=notes)
     return alt.layer(*layers).properties(width=WIDTH, height=ROW * len(rows), title=heading)
 
 

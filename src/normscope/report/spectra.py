@@ -22,7 +22,6 @@ from normscope.report.style import (
 from normscope.results import GramSpectrum, SpectralDensity, Spectrum
 
 WIDTH, HEIGHT = 460, 300
-BAND = 2.0  # standard errors on either side
 WIDE = 10.0  # ratio of eigenvalues above which their axis is logarithmic
 
 
@@ -121,10 +120,10 @@ def _density_rows(density: SpectralDensity, floor: float) -> list[dict[str, Any]
         piece += above and not before
         before = above
         if above:
-            low = max(float(value - BAND * error), floor)
+            low = max(float(value - density.band * error), floor)
             rows.append(
                 {"t": float(t), "density": float(value), "error": float(error)}
-                | {"low": low, "high": float(value + BAND * error), "piece": piece}
+                | {"low": low, "high": float(value + density.band * error), "piece": piece}
             )
     return rows
 
@@ -146,7 +145,7 @@ def _spectrum_notes(spectrum: Spectrum) -> list[str]:
 
 
 def _density_notes(density: SpectralDensity, decades: float) -> list[str]:
-    runs = "exact" if density.exact else f"{len(density.nodes)} random vectors, band ± 2 s.e."
+    runs = "exact" if density.exact else f"{len(density.nodes)} random vectors, 95 % band"
     notes = [f"smoothing width {density.width:.3g}; {runs}; {density.matvecs} products"]
     if density.zero_mass > 0:
         notes.append(f"not drawn: {density.zero_mass:.1%} of the eigenvalues are exactly 0")

@@ -123,7 +123,7 @@ def rate_band(
 def outcome_points(
     rows: list[dict[str, Any]], x: dict[str, Any], y: dict[str, Any], *fields: str, **mark: Any
 ) -> Any:
-    """Trainings by learning rate and loss, in the colour and shape of their outcome.
+    """Training runs by learning rate and loss, in the colour and shape of their outcome.
 
     ``fields`` are said of a point before its loss, updates and reason.
     """

@@ -12,11 +12,15 @@ from normscope.results.what_if import Variant, WhatIf
 
 WIDTH, ROW = 420, 46
 OPEN = 100  # times the largest rate found at which an open end is drawn at most
-KINDS = {"local threshold": PALETTE[0], "learns no more at": PALETTE[4], "diverges at": PALETTE[1]}
+KINDS = {
+    "local threshold": PALETTE[0],
+    "stops learning above": PALETTE[4],
+    "diverges at": PALETTE[1],
+}
 
 
 def what_if_chart(found: WhatIf) -> Any:
-    """Learning rates that each variant bears, as intervals; beside them the two ratios."""
+    """Learning rates at which each variant is stable, as intervals, and the two ratios."""
     made = [variant for variant in found if variant.made]
     names = [variant.change for variant in made]
     rates = [row for variant in made for row in _rates(variant)]
@@ -35,7 +39,7 @@ def _rates(variant: Variant) -> list[dict[str, Any]]:
     rows = []
     if positive(variant.threshold):
         rows.append(_rate(variant, "local threshold", variant.threshold, variant.threshold))
-    limits = {"learns no more at": variant.does_not_learn, "diverges at": variant.diverges}
+    limits = {"stops learning above": variant.does_not_learn, "diverges at": variant.diverges}
     for kind, bound in limits.items():
         ends = [] if bound is None else [end for end in (bound.low, bound.high) if positive(end)]
         if bound is not None and ends:
@@ -86,7 +90,7 @@ def _ratios(found: WhatIf, variant: Variant) -> list[dict[str, Any]]:
 def _gains(rows: list[dict[str, Any]], names: list[str]) -> Any:
     kinds = {"by curvature": PALETTE[0], "by training": PALETTE[4]}
     ends = [row[key] for row in rows for key in ("low", "high")]
-    x = {"title": "rate that it bears, after / before", **log_axis([*ends, 1.0])}
+    x = {"title": "largest stable rate, changed / unchanged", **log_axis([*ends, 1.0])}
     told = tips("change:N", "kind:N", "ratio:Q", "low:Q", "high:Q", form=".3g")
     base = _lines(rows, names[1:], kinds, told)
     bars = base.mark_bar(height=6, opacity=0.5).encode(x=alt.X("low:Q", **x), x2="high:Q")
@@ -114,6 +118,6 @@ def _notes(found: WhatIf) -> list[str]:
         return []
     worst = max(apart, key=found.disagreement)
     return [
-        f"curvature and trainings differ most for {worst.change}, by a factor "
+        f"curvature and training runs differ most for {worst.change}, by a factor "
         f"{found.disagreement(worst):.3g}: the curvature is that of the start"
     ]

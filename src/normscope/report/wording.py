@@ -14,7 +14,7 @@ class Wording(NamedTuple):
     """What a page says about one measurement.
 
     Attributes:
-        title: of its section.
+        title: title of its section.
         short: in the line of links.
         reading: how to read its chart.
     """
@@ -28,84 +28,87 @@ SECTIONS = {
     "layout": Wording(
         "Where it is normalized",
         "Norms",
-        "Squares are layers with weights, by depth; a norm stands above the layer that it follows. "
-        "A layer is normalized if what goes into it is.",
+        "Squares are layers with weights, by depth; a norm is drawn above the layer it follows. "
+        "A layer is normalized if its input is.",
     ),
     "sharpness": Wording(
         "Sharpness and the learning rate",
         "Sharpness",
-        "The sharpest direction of the loss bounds the learning rate of gradient descent from "
-        "above. The bound is local: training often passes it unharmed, towards flatter places.",
+        "The sharpest direction of the loss limits the learning rate of gradient descent. The "
+        "limit is local: only training runs tell whether a rate above it diverges.",
     ),
     "activations": Wording(
         "Signals by depth",
         "Signals",
-        "Flat lines keep signals alive; a straight rise or fall on these log axes multiplies with "
-        "every layer. Dead units give zero for every sample, full ones act linearly.",
+        "Flat lines are healthy. A straight rise or fall on these log axes means that the signal "
+        "is multiplied by the same factor in every layer. Dead units are zero for every sample; "
+        "units that are always active act linearly.",
     ),
     "gradients": Wording(
         "Gradients by depth",
         "Gradients",
         "First the mean size of the terms of a weight's gradient (T1) and of their sum (T4), then "
-        "their ratio. Near 1 the gradient hardly depends on the input.",
+        "their ratio. Near 1, all samples give nearly the same gradient.",
     ),
     "signals": Wording("Signals and gradients", "Signals"),
     "hessian": Wording(
         "Curvature of the loss itself",
         "Hessian",
-        "The Hessian adds to the Gauss-Newton matrix what the network's own bends contribute.",
+        "The Hessian is the Gauss-Newton matrix plus the part from the network's second "
+        "derivatives.",
     ),
     "outliers": Wording(
         "What makes it sharp",
         "Outliers",
-        "Where the points come near the dashed line, the sharpest direction is one in which all "
-        "samples move together; normalizing the last layer may remove it, and what_if measures "
-        "whether it does.",
+        "Points near the dashed line mean that the sharpest direction moves the outputs of all "
+        "samples together. Normalizing the input of the last layer may remove it; what_if "
+        "measures whether it does.",
     ),
     "conditioning": Wording(
         "Conditioning of each layer",
         "Conditioning",
-        "First how large signals and gradients are in each layer, then how unevenly a layer's "
-        "directions are curved; one learning rate cannot suit directions that differ much.",
+        "First how large signals and gradients are in each layer, then how much the curvature "
+        "differs between the directions of a layer. One learning rate cannot suit directions "
+        "that differ a lot.",
     ),
     "density": Wording(
         "All eigenvalues",
         "Spectrum",
-        "Most directions are nearly flat (the peak at 0); the few far to the right bound the "
+        "Most directions are nearly flat (the peak at 0). The few far to the right limit the "
         "learning rate.",
     ),
     "regularization": Wording(
         "Regularization by batch norm",
         "Regularization",
-        "The noise of batch statistics adds to the loss; the smaller the batch, the more.",
+        "The noise of batch statistics adds to the loss: the smaller the batch, the more.",
     ),
     "prediction": Wording(
         "What theory predicts",
         "Theory",
-        "Mean-field theory of wide, random networks, for the network as it is and without its "
-        "norms.",
+        "Mean-field theory of wide, random networks, for this network and for the same one "
+        "without its norms.",
     ),
     "comparison": Wording(
         "Predicted and measured",
         "Comparison",
-        "The closer diamond and dot, the better the theory describes this network.",
+        "The closer the diamond is to the dot, the better the theory describes this network.",
     ),
     "stability": Wording(
         "Learning rates tried in training",
         "Stability",
-        "Each point is a short training of a copy. The limits lie between the largest rate that "
-        "still works and the smallest that no longer does.",
+        "Each point is a short training run on a copy. A limit lies between the largest rate that "
+        "works and the smallest that does not.",
     ),
     "what_if": Wording(
         "What changes would do",
         "What if",
-        "Learning rates that changed copies bear. Curvature tells of the start alone: where it and "
-        "the trainings differ, believe the trainings.",
+        "Learning rates at which changed copies are stable. Curvature describes the start only: "
+        "where the two differ, trust the training runs.",
     ),
     "advice": Wording(
         "Which learning rate",
         "Learning rate",
-        "Each point is a training of a copy; the recommended rate and the bounds stand below.",
+        "Each point is a training run on a copy. The recommended rate and the limits are below.",
     ),
 }
 
@@ -114,10 +117,11 @@ HEADLINE = {
     "lambda_max of the loss": "curvature of the loss in its sharpest direction",
     "local threshold of the learning rate": "2 (1 + momentum) / lambda_max: above it gradient "
     "descent overshoots in the sharpest direction",
-    "recommended learning rate": "by short trainings of copies; the interval trains almost as well",
-    "diverges at": "learning rate at which trainings of copies leave all bounds",
-    "learns no more at": "learning rate from which trainings of copies no longer learn",
-    "loss": "on the batches looked at",
+    "recommended learning rate": "from short training runs on copies; rates in the "
+    "interval train almost as well",
+    "diverges at": "learning rate at which the loss of training runs on copies blows up",
+    "stops learning above": "learning rate above which training runs on copies do not learn",
+    "loss": "on the batches that were measured",
 }
 
 COLUMNS = {
@@ -129,7 +133,7 @@ COLUMNS = {
     "std_variance": "spread of σ²",
     "one_signed": "share of one sign",
     "dying": "dead units",
-    "full": "full units",
+    "full": "always active units",
     "t1": "T1",
     "t2": "T2",
     "t3": "T3",

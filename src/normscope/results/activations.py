@@ -76,7 +76,7 @@ class Growth(Record):
     Attributes:
         which: ``"all"`` hidden layers, or the ``"even"`` or ``"odd"`` ones: the two convolutions
             of a residual block play different parts.
-        slope: of log10 variance, per layer.
+        slope: slope of log10 variance, per layer.
         error: standard error of the slope, from the scatter about the line.
         start: log10 variance of the line at layer 0.
         num_layers: points of the fit.
@@ -155,8 +155,8 @@ class Activations(Drawable):
             dying = sum(int(s.dying.sum()) for s in self.rectified)
             full = sum(int(s.full.sum()) for s in self.rectified)
             lines.append(
-                f"of {units} rectified units {dying} never pass anything (dying), {full} always "
-                "pass (full)"
+                f"of {units} ReLU units, {dying} are dead (zero for all data) and {full} are "
+                "always active"
             )
         return "\n".join([*lines, self.coverage.summary()])
 

@@ -14,9 +14,9 @@ class Comparison(Drawable):
     The chart: predicted beside measured.
 
     Attributes:
-        predicted: by the theory; with the splitting over outputs where it is known.
-        measured: on the network at hand.
-        bound: of the error of ``measured``.
+        predicted: the theory's value; with the splitting over outputs where it is known.
+        measured: the value measured on this network.
+        bound: bound of the error of ``measured``.
         loss_scale: largest eigenvalue of mean(diag p - p p^T), by which cross-entropy scales the
             matrix, approximately; 1 for the squared loss.
         loss_predicted: ``predicted`` times ``loss_scale``: of the loss's own Fisher matrix.
@@ -36,7 +36,7 @@ class Comparison(Drawable):
 
     @property
     def ratio(self) -> float:
-        """Measured over predicted."""
+        """The measured value divided by the predicted one."""
         return self.measured / self.predicted if self.predicted else float("inf")
 
     def to_frame(self) -> DataFrame:

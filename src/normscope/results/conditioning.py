@@ -25,7 +25,7 @@ class CurvatureBlock(Record):
     """The exact curvature matrix of the weights of one layer, or of all layers together.
 
     Attributes:
-        name: of the weight; of the full matrix ``"all weights"``.
+        name: name of the weight; of the full matrix ``"all weights"``.
         size: number of weights, rows of the matrix.
         spectrum: all its eigenvalues; None if it was left out.
         reason: why it was left out.
@@ -45,8 +45,8 @@ class LayerConditioning(Record):
     """One use of one layer: Sigma_x of what goes in, Sigma_grad of the gradient of what comes out.
 
     Attributes:
-        name: of the layer, ``#2`` for its second use.
-        number: of the weighted layer, from 1 in forward order.
+        name: name of the layer, ``#2`` for its second use.
+        number: number of the weighted layer, from 1 in forward order.
         kind: ``"linear"`` or ``"conv"``.
         weight: name of the weight, None if it is computed from others.
         inputs: spectrum of Sigma_x.
@@ -92,7 +92,7 @@ class Conditioning(Drawable):
         blocks: exact curvature matrices of single weights, if asked for.
         full: the exact matrix of all weights, if asked for.
         hessians: exact Hessians of single weights, if asked for.
-        seed: of labels, dropout and order.
+        seed: seed for labels, dropout and order.
     """
 
     layers: tuple[LayerConditioning, ...]
@@ -143,7 +143,11 @@ class Conditioning(Drawable):
         return np.array([math.nan if s is None else s.largest for s in self.spectra(of)])
 
     def kappa(self, p: float = 1.0, of: str = "fisher") -> Array:
-        """kappa_p of each layer, infinite for a singular matrix; NaN where there is none."""
+        """kappa_p of each layer; NaN where there is none.
+
+        Infinite where the matrix has a lower rank than p times its size, as with fewer samples
+        than that; ``finite_share`` of a spectrum is the largest p for which it is finite.
+        """
         return np.array([math.nan if s is None else s.kappa(p) for s in self.spectra(of)])
 
     def to_frame(self) -> DataFrame:
@@ -192,11 +196,29 @@ class Conditioning(Drawable):
                 f"  all {self.full.size} weights, exact: lambda_max {spectrum.largest:.4g}, trace "
                 f"{spectrum.trace:.4g}, kappa_{100 * p:g}% {spectrum.kappa(p):.3g}"
             )
+        lines += self._singular(p)
         lines.append(
-            "F_k = Sigma_x (x) Sigma_grad; lambda_max F_k tells the size of the layer's gradients, "
-            "kappa_p how unevenly its directions are learned"
+            "F_k = Sigma_x (x) Sigma_grad; lambda_max F_k is the size of the layer's gradients, "
+            "kappa_p how much the curvature differs between its directions"
         )
         return "\n".join([*lines, self.coverage.summary()])
+
+    def _singular(self, p: float) -> list[str]:
+        """Why kappa_p is infinite, and for which p it is not."""
+        found: list[tuple[str, MomentSpectrum | KroneckerSpectrum]] = []
+        found += [(layer.name, layer.fisher) for layer in self.layers]
+        if self.full is not None and isinstance(self.full.spectrum, MomentSpectrum):
+            found.append(("all weights", self.full.spectrum))
+        found = [(name, s) for name, s in found if math.isinf(s.kappa(p))]
+        if not found:
+            return []
+        name, least = min(found, key=lambda pair: pair[1].finite_share)
+        share = math.floor(1000 * least.finite_share) / 10
+        return [
+            f"  kappa_{100 * p:g}% is infinite in {len(found)} of these matrices, because of their "
+            f"low rank ({name!r}: rank {least.rank} of {least.size}); kappa_{share:g}% is finite "
+            "in all of them. More samples raise the rank."
+        ]
 
     def __repr__(self) -> str:
         largest = self.lambda_max("fisher")

@@ -7,10 +7,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from normscope.checks import Array
-from normscope.errors import InputError
+from normscope.checks import Array, checked_positive
 from normscope.results.base import DataFrame, Drawable, framed, standard_error_of
-from normscope.results.estimate import Estimate
+from normscope.results.estimate import Estimate, student
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -22,9 +21,10 @@ class SpectralDensity(Drawable):
     Each run r is one random vector; its nodes and weights integrate polynomials exactly, and its
     weights add up to 1 - ``zero_mass``. ``zero_mass`` is the exact share of eigenvalues that are
     zero because the dual side is smaller; it is an atom: part of ``cumulative``, not of
-    ``density``. Standard errors are over the runs.
+    ``density``. A standard error is that over the runs, or that of random vectors given the
+    eigenvalues found, whichever is larger: few runs often miss an outlier together.
 
-    The chart: the density with its error band.
+    The chart: the density with a 95 % band.
     """
 
     nodes: Array  # (run, node)
@@ -45,40 +45,54 @@ class SpectralDensity(Drawable):
 
     def smoothed(self, width: float, grid: ArrayLike | None = None) -> SpectralDensity:
         """The same quadrature under another smoothing width, on another grid if given."""
-        if not (np.isfinite(width) and width > 0):
-            raise InputError(f"width is a standard deviation above 0. Got {width!r}.")
+        width = checked_positive(width, "width (a standard deviation)")
         from scipy.special import ndtr
 
         points = self.grid if grid is None else np.asarray(grid, dtype=np.float64)
         distance = (points[None] - self.nodes.reshape(-1, 1)) / width  # (run * node, points)
         bumps = np.exp(-(distance**2) / 2) / (width * np.sqrt(2 * np.pi))
-        density, below = (  # (run, points)
-            np.einsum("rn,rnp->rp", self.weights, part.reshape(*self.nodes.shape, -1))
-            for part in (bumps, ndtr(distance))
+        (density, density_error), (below, below_error) = (
+            self._means(part.reshape(*self.nodes.shape, -1)) for part in (bumps, ndtr(distance))
         )
-        below = below + self.zero_mass * (points >= 0)
         return replace(
             self,
             grid=points,
             width=float(width),
-            density=density.mean(axis=0),
-            density_error=standard_error_of(density, 0.0),
-            cumulative=below.mean(axis=0),
-            cumulative_error=standard_error_of(below, 0.0),
+            density=density,
+            density_error=density_error,
+            cumulative=below + self.zero_mass * (points >= 0),
+            cumulative_error=below_error,
         )
+
+    def _means(self, values: Array) -> tuple[Array, Array]:
+        """Mean over the runs and standard error of functions at the nodes, (run, node, ...)."""
+        sums, squares = (
+            np.einsum("rn,rn...->r...", self.weights, part) for part in (values, values**2)
+        )
+        mean, error = sums.mean(axis=0), standard_error_of(sums, 0.0)
+        if self.exact:
+            return mean, error
+        # v^T f(A) v has variance 2 / (n + 2) times that of f over the eigenvalues of n x n.
+        share = 1 - self.zero_mass
+        spread = np.maximum(squares.mean(axis=0) / share - (mean / share) ** 2, 0.0)
+        count = len(sums) * (share * self.dimension + 2)
+        return mean, np.maximum(error, share * np.sqrt(2 * spread / count))
+
+    @property
+    def band(self) -> float:
+        """Standard errors on either side of a 95 % interval: Student's, for so many runs."""
+        return student(len(self.nodes))
 
     def moment(self, power: int) -> Estimate:
         """The mean of lambda^power, tr A^power / n; no quadrature error below 2 steps - 1."""
-        per_run = (self.weights * self.nodes**power).sum(axis=1)
-        if power == 0:
-            per_run = per_run + self.zero_mass
+        mean, error = self._means(self.nodes**power)
         return Estimate(
             quantity=f"tr A^{power} / n",
-            value=float(per_run.mean()),
-            standard_error=float(standard_error_of(per_run, 0.0)),
+            value=float(mean) + (self.zero_mass if power == 0 else 0.0),
+            standard_error=float(error),
             exact=self.exact,
             matvecs=self.matvecs,
-            samples=len(per_run),
+            samples=len(self.nodes),
             method="exact" if self.exact else "lanczos quadrature",
             seed=self.seed,
             dimension=self.dimension,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from normscope.checks import Array
+from normscope.checks import Array, as_float
 from normscope.errors import InputError
 from normscope.record import Record
 
@@ -19,7 +19,7 @@ MANY = 1_000_000  # pairwise products that are not formed, but counted
 
 def checked_share(p: float) -> float:
     """``p`` as a number in (0, 1]; anything else is refused."""
-    share = float(p)
+    share = as_float(p)
     if not 0 < share <= 1:
         raise InputError(
             f"p is the share of the eigenvalues that are kept, above 0 and at most 1. Got {p!r}. "
@@ -42,7 +42,8 @@ def generalized_condition_number(
               \lambda_{(1)} \ge \dots \ge \lambda_{(d)} \ge 0
 
     Args:
-        eigenvalues: of a positive semidefinite matrix, in any order; tiny negative ones count as 0.
+        eigenvalues: those of a positive semidefinite matrix, in any order; tiny negative
+            ones count as 0.
         p: share in (0, 1]; 1 is the ordinary condition number.
         rtol: an eigenvalue at or below ``rtol`` times the largest counts as zero, and the answer is
             infinite; default d times the rounding unit of float64.
@@ -51,7 +52,7 @@ def generalized_condition_number(
         >>> [generalized_condition_number(np.array([8.0, 4.0, 2.0, 1.0]), p) for p in (0.5, 1.0)]
         [2.0, 8.0]
     """
-    values = np.sort(np.asarray(eigenvalues, dtype=np.float64).ravel())[::-1]
+    values = np.asarray(eigenvalues, dtype=np.float64).ravel()
     return MomentSpectrum.of(values, rtol=rtol).kappa(p)
 
 
@@ -69,16 +70,21 @@ class MomentSpectrum(Record):
 
     @classmethod
     def of(cls, values: Array, *, rtol: float | None = None) -> MomentSpectrum:
-        """The spectrum with these eigenvalues, largest first."""
+        """The spectrum with these eigenvalues, in any order."""
         if len(values) == 0 or not np.isfinite(values).all():
             raise InputError(f"A spectrum needs finite eigenvalues, at least one. Got {values!r}.")
-        kept = np.clip(values, 0.0, None)
+        kept = np.sort(np.clip(values, 0.0, None))[::-1]
         tolerance = len(kept) * EPS if rtol is None else rtol
         return cls(kept, float(tolerance * kept[0]))
 
     @property
+    def size(self) -> int:
+        """Number of eigenvalues."""
+        return len(self.values)
+
+    @property
     def largest(self) -> float:
-        """lambda_max."""
+        """The largest eigenvalue, lambda_max."""
         return float(self.values[0])
 
     @property
@@ -88,8 +94,13 @@ class MomentSpectrum(Record):
 
     @property
     def rank(self) -> int:
-        """Eigenvalues above rounding."""
+        """Number of eigenvalues above rounding error."""
         return int((self.values > self.floor).sum())
+
+    @property
+    def finite_share(self) -> float:
+        """kappa_p is finite for p up to this: the rank over the number of eigenvalues."""
+        return self.rank / self.size
 
     @property
     def resolved(self) -> Array:
@@ -97,7 +108,7 @@ class MomentSpectrum(Record):
         return np.where(self.values > self.floor, self.values, 0.0)
 
     def kappa(self, p: float = 1.0) -> float:
-        """kappa_p; infinite where the eigenvalue divided by is zero to rounding."""
+        """kappa_p; infinite for p above ``finite_share``, as with fewer samples than p d."""
         divisor = float(self.resolved[share_index(p, len(self.values)) - 1])
         return self.largest / divisor if divisor > 0 else math.inf
 
@@ -127,12 +138,12 @@ class KroneckerSpectrum(Record):
 
     @property
     def size(self) -> int:
-        """Number of eigenvalues."""
+        """Number of eigenvalues, zeros included."""
         return len(self.left.values) * len(self.right.values)
 
     @property
     def largest(self) -> float:
-        """lambda_max."""
+        """The largest eigenvalue, lambda_max."""
         return self.left.largest * self.right.largest
 
     @property
@@ -142,8 +153,13 @@ class KroneckerSpectrum(Record):
 
     @property
     def rank(self) -> int:
-        """Eigenvalues above rounding."""
+        """Number of eigenvalues above rounding error."""
         return self.left.rank * self.right.rank
+
+    @property
+    def finite_share(self) -> float:
+        """kappa_p is finite for p up to this."""
+        return self.rank / self.size
 
     @property
     def values(self) -> Array:
@@ -164,7 +180,7 @@ class KroneckerSpectrum(Record):
         return float(np.partition(products, len(products) - k)[len(products) - k])
 
     def kappa(self, p: float = 1.0) -> float:
-        """kappa_p of the product; infinite where the eigenvalue divided by is zero."""
+        """kappa_p of the product; infinite for p above ``finite_share``."""
         divisor = self.kth(share_index(p, self.size))
         return self.largest / divisor if divisor > 0 else math.inf
 
@@ -213,7 +229,7 @@ class SignedSpectrum(Record):
 
     @property
     def largest(self) -> float:
-        """lambda_max."""
+        """The largest eigenvalue, lambda_max."""
         return float(self.values[0])
 
     @property

@@ -8,6 +8,13 @@ from dataclasses import dataclass, field, replace
 from normscope.record import Record
 
 
+def student(samples: int) -> float:
+    """Standard errors on either side of a 95 % interval for a mean of so many draws."""
+    from scipy.special import stdtrit
+
+    return float(stdtrit(max(samples - 1, 1), 0.975))
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Estimate(Record):
     """One estimated number, its standard error and how it was had."""
@@ -24,9 +31,9 @@ class Estimate(Record):
     side: str = "primal"
     convention: dict[str, str] = field(default_factory=dict)
 
-    def interval(self, errors: float = 2.0) -> tuple[float, float]:
-        """From value - ``errors`` s.e. to value + ``errors`` s.e."""
-        half = errors * self.standard_error
+    def interval(self, errors: float | None = None) -> tuple[float, float]:
+        """From value - ``errors`` s.e. to value + ``errors`` s.e.; by default 95 % (Student)."""
+        half = (student(self.samples) if errors is None else errors) * self.standard_error
         return self.value - half, self.value + half
 
     def sqrt(self, quantity: str) -> Estimate:

@@ -8,13 +8,12 @@ from typing import Any
 
 from normscope.checks import checked_target
 from normscope.errors import InputError
+from normscope.files import write_atomically
 from normscope.record import Record
 from normscope.render import report_package
 from normscope.results.base import DataFrame, framed
-from normscope.results.finding import SEVERITIES, Evidence, Finding
+from normscope.results.finding import SEVERITIES, UNJUDGED, Evidence, Finding
 from normscope.results.terminal import terminal_view
-
-ENOUGH = 0.5  # share of the parameters without which the whole is not judged
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,7 +93,7 @@ class Examination(Record):
         convention: every setting that was in effect.
         seconds: time taken.
         partial: why it is not complete; empty if it is.
-        version: of normscope.
+        version: version of normscope.
         notes: what to know about the conditions of the measurements.
     """
 
@@ -156,16 +155,19 @@ class Examination(Record):
         """Write the page (.html), or the data (.json) that ``normscope report`` makes it from."""
         target = Path(path)
         if target.suffix.lower() == ".json":
-            checked_target(target).write_text(self.to_json(), encoding="utf-8")
+            write_atomically(checked_target(target), self.to_json())
             return target
         saved: Path = report_package().save_page(self, target)
         return saved
 
     def summary(self) -> str:
         """What was found, for a terminal, with the advice."""
-        lines = [f"{self.model}: {self.plan.data}", *self.unjudged]
+        lines = [*self.unjudged, f"{self.model}: {self.plan.data}"]
         lines += [f"  {number}" for number in self.numbers]
         for finding in self.above("note"):
+            if finding.severity == UNJUDGED:  # its title stands at the top
+                lines += ["", f"  {finding.meaning}"]
+                continue
             lines += ["", f"{finding.severity.upper()}  {finding.title}" + _where(finding)]
             lines += [f"  {item}" for item in finding.evidence[:2]]
             lines += [f"  {finding.meaning}"]
@@ -175,22 +177,19 @@ class Examination(Record):
 
     @property
     def unjudged(self) -> tuple[str, ...]:
-        """Why nothing can be said about most of the network; empty if that is not so."""
-        if self.plan.coverage < ENOUGH:
-            share = f"{self.plan.coverage:.0%} of the parameters are in layers that are known"
-            return (f"Could not judge: only {share}.",)
-        return () if self.findings else ("Could not judge: no check could be made.",)
+        """That the network could not be judged; empty if it could."""
+        return tuple(f.title for f in self.findings if f.severity == UNJUDGED)
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """How many checks found nothing, what was not looked at, and why."""
+        """How many checks passed, what was not measured, and why."""
         fine = sum(f.severity == "ok" for f in self.findings)
-        begin = "The" if self.unjudged else "Nothing to mend was found: the"
-        begin = begin if self.worst == "ok" else "The other"
-        checks = "check is" if fine == 1 else f"{fine} checks are"
+        other = "other " if self.above("note")[len(self.unjudged) :] else ""
+        passed = f"{fine} {other}check{'' if fine == 1 else 's'} passed"
+        passed = f"No issues found ({passed})" if self.worst == "ok" else passed
         return (
-            (f"{begin} {checks} fine; " if fine else "") + f"{self.seconds:.1f} s",
-            *self._unprobed,
+            (f"{passed}; " if fine else "") + f"{self.seconds:.1f} s",
+            *(() if self.unjudged else self._unprobed),
             *(f"{s.name} {s.status}: {s.reason}" for s in self.plan.steps if s.status != "ok"),
             *self.notes,
         )
@@ -204,8 +203,8 @@ class Examination(Record):
         layout = self.measurements.get("layout")
         lines = layout.coverage.summary().splitlines()[1:] if layout is not None else []
         return (
-            f"Layers with {share:.0%} of the parameters were probed; findings about signals and "
-            "conditioning rest on them." + (" Not probed:" if lines else ""),
+            f"Checks of signals and conditioning cover {share:.0%} of the parameters."
+            + (" Not covered:" if lines else ""),
             *lines,
         )
 

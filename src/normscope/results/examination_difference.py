@@ -11,14 +11,14 @@ from normscope.record import Record
 from normscope.render import report_package
 from normscope.results.base import DataFrame, Drawable, listed
 from normscope.results.examination import Examination
-from normscope.results.finding import SEVERITIES, Finding
+from normscope.results.finding import SEVERITIES, UNJUDGED, Finding
 from normscope.results.key_numbers import key_numbers
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 HEADLINE = ""  # measurement of the numbers at the head of an examination
-CHANGES = ("appeared", "graver", "milder", "disappeared", "same", "not judged")
+CHANGES = ("appeared", "worse", "better", "disappeared", "same", "not judged")
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,15 +42,15 @@ class NumberChange(Record):
 
 @dataclass(frozen=True, eq=False)
 class FindingChange(Record):
-    """What one rule says of both networks, by its gravest finding.
+    """What one rule says of both networks, by its most severe finding.
 
     Attributes:
         rule: its name.
-        change: ``"appeared"``, ``"disappeared"``, ``"graver"``, ``"milder"``, ``"same"``, or
+        change: ``"appeared"``, ``"disappeared"``, ``"worse"``, ``"better"``, ``"same"``, or
             ``"not judged"`` if one examination lacks what the rule needs.
         first: severity in the first examination; empty if not judged.
         second: in the second.
-        title: of the finding in the second; of the first if the second has none.
+        title: title of the finding in the second examination, or in the first if only it has one.
         layers: where, in the first and the second; None for the whole network.
     """
 
@@ -78,12 +78,12 @@ class ExaminationDifference(Drawable):
     The chart: ratios of all numbers.
 
     Attributes:
-        names: of the two, as they were called.
+        names: names of the two, as they were called.
         models: in words.
         numbers: those that both or one have, the head first.
         findings: one per rule, changes first.
         settings: in which they differ.
-        version: of normscope that compared them.
+        version: version of normscope that compared them.
     """
 
     names: tuple[str, str]
@@ -121,7 +121,7 @@ class ExaminationDifference(Drawable):
         for n in self.numbers:
             if n.measurement == HEADLINE:
                 lines.append(f"  {n.quantity}: {n.first:.4g} -> {n.second:.4g}{_times(n.ratio)}")
-        for f in self.changed("appeared", "graver", "milder", "disappeared"):
+        for f in self.changed("appeared", "worse", "better", "disappeared"):
             lines.append(f"  {f.change}: {f.title} ({f.first or 'none'} -> {f.second or 'none'})")
         same = len(self.changed("same"))
         lines.append(f"  {same} rules say the same of both")
@@ -133,7 +133,7 @@ class ExaminationDifference(Drawable):
         return saved
 
     def __repr__(self) -> str:
-        moved = len(self.changed("appeared", "graver", "milder", "disappeared"))
+        moved = len(self.changed("appeared", "worse", "better", "disappeared"))
         return f"ExaminationDifference({len(self.numbers)} numbers, {moved} findings changed)"
 
 
@@ -165,13 +165,13 @@ def _numbers_of(examination: Examination) -> dict[tuple[str, str], float]:
 
 
 def _findings(first: Examination, second: Examination) -> tuple[FindingChange, ...]:
-    a, b = _gravest(first), _gravest(second)
+    a, b = _most_severe(first), _most_severe(second)
     changes = [_change(rule, a.get(rule), b.get(rule)) for rule in dict.fromkeys([*b, *a])]
-    grave = {f.rule: f.rank for found in (a, b) for f in found.values()}
-    return tuple(sorted(changes, key=lambda c: (CHANGES.index(c.change), -grave[c.rule])))
+    severe = {f.rule: f.rank for found in (a, b) for f in found.values()}
+    return tuple(sorted(changes, key=lambda c: (CHANGES.index(c.change), -severe[c.rule])))
 
 
-def _gravest(examination: Examination) -> dict[str, Finding]:
+def _most_severe(examination: Examination) -> dict[str, Finding]:
     found: dict[str, Finding] = {}
     for finding in examination.findings:
         if finding.rule not in found or finding.rank > found[finding.rule].rank:
@@ -182,7 +182,9 @@ def _gravest(examination: Examination) -> dict[str, Finding]:
 def _change(rule: str, first: Finding | None, second: Finding | None) -> FindingChange:
     shown = second or first
     assert shown is not None
-    if first is None or second is None:
+    if shown.severity == UNJUDGED and (first is None or second is None):
+        change = "appeared" if first is None else "disappeared"
+    elif first is None or second is None:
         change = "not judged"
     elif first.severity == second.severity:
         change = "same"
@@ -191,7 +193,7 @@ def _change(rule: str, first: Finding | None, second: Finding | None) -> Finding
     elif second.severity == SEVERITIES[0]:
         change = "disappeared"
     else:
-        change = "graver" if second.rank > first.rank else "milder"
+        change = "worse" if second.rank > first.rank else "better"
     return FindingChange(
         rule,
         change,
@@ -205,7 +207,8 @@ def _change(rule: str, first: Finding | None, second: Finding | None) -> Finding
 def _settings(first: Examination, second: Examination) -> tuple[SettingChange, ...]:
     a = first.convention | {"data": first.plan.data, "version": first.version}
     b = second.convention | {"data": second.plan.data, "version": second.version}
-    keys = [key for key in dict.fromkeys([*a, *b]) if a.get(key) != b.get(key)]
+    names = [key for key in dict.fromkeys([*a, *b]) if key != "trial"]  # which is no setting
+    keys = [key for key in names if a.get(key) != b.get(key)]
     return tuple(SettingChange(key, a.get(key), b.get(key)) for key in keys)
 
 

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from normscope._version import __version__
 from normscope.errors import InputError
-from normscope.messages import kind_of
-from normscope.results.examination import Examination, Plan
+from normscope.results.examination import Examination
 
 HINT = "A saved examination is written by examination.save('name.json')."
 
@@ -22,26 +21,16 @@ def read_examination(path: str | Path) -> Examination:
     """
     source = _file(Path(path))
     try:
-        return _checked(Examination.from_json(source.read_text(encoding="utf-8")))
+        return Examination.from_json(source.read_text(encoding="utf-8"))
     except UnicodeDecodeError:
         raise InputError(f"{source} is no text file. {HINT}") from None
-    except (InputError, TypeError, KeyError, AttributeError, ValueError) as error:
+    except (InputError, TypeError, LookupError, AttributeError, ValueError, OverflowError) as error:
         if _calls_settings_config(source):
             raise InputError(
                 f"{source} was written by an earlier version of normscope, whose examinations hold "
                 "'config' where those of this one hold 'convention': examine again and save."
             ) from None
         raise InputError(f"{source} cannot be read: {error}{_made_by(source)} {HINT}") from None
-
-
-def _checked(found: Examination) -> Examination:
-    """The examination, if its parts are what they should be."""
-    kinds = {"numbers": tuple, "findings": tuple, "measurements": dict, "plan": Plan}
-    for name, kind in (kinds | {"convention": dict}).items():
-        part = getattr(found, name)
-        if not isinstance(part, kind):
-            raise InputError(f"{name!r} is {kind_of(part)}, which it should not be.")
-    return found
 
 
 def _file(path: Path) -> Path:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from normscope.errors import InputError
 from normscope.record import Record
 
-SEVERITIES = ("ok", "note", "warning", "problem")  # from harmless to grave
+UNJUDGED = "unjudged"  # of the one finding that the network could not be judged
+SEVERITIES = ("ok", "note", UNJUDGED, "warning", "problem")  # from harmless to severe
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +45,7 @@ class Evidence(Record):
 
     def __str__(self) -> str:
         spread = f" ({self.spread})" if self.spread else ""
-        line = "" if self.threshold is None else f", line at {self.threshold:.3g}"
+        line = "" if self.threshold is None else f", threshold {self.threshold:.3g}"
         return f"{self.quantity} = {self.value:.4g}{spread}{line}"
 
 
@@ -54,7 +55,7 @@ class Finding(Record):
 
     Attributes:
         rule: name of the rule that was applied.
-        severity: ``"ok"``, ``"note"``, ``"warning"`` or ``"problem"``.
+        severity: ``"ok"``, ``"note"``, ``"unjudged"``, ``"warning"`` or ``"problem"``.
         title: one line.
         evidence: the numbers; every finding can be found again from them.
         meaning: what that does to training.
@@ -80,7 +81,7 @@ class Finding(Record):
 
     @property
     def rank(self) -> int:
-        """0 for ok to 3 for a problem."""
+        """0 for ok to 4 for a problem."""
         return SEVERITIES.index(self.severity)
 
     def __str__(self) -> str:

@@ -177,8 +177,8 @@ class Gradients(Drawable):
         if np.isfinite(ratios).any():
             lines.append(
                 f"T4/T1 between {np.nanmin(ratios):.2g} and {np.nanmax(ratios):.2g}, median "
-                f"{np.nanmedian(ratios):.2g}: 1 if all samples and positions pull a weight one "
-                "way, near 0 if they cancel"
+                f"{np.nanmedian(ratios):.2g}: near 1 if all samples and positions give the "
+                "same gradient, near 0 if their gradients cancel"
             )
         scale = [layer.mean_abs for layer in self.layers]
         largest = self.layers[int(np.argmax(scale))]
@@ -196,8 +196,8 @@ class Gradients(Drawable):
             j = self.outputs.favoured
             lines.append(
                 f"class {j} is favoured: predicted for {self.outputs.predicted[j]:.0%} of the "
-                f"samples; samples agree in the direction of their output gradients by "
-                f"{self.outputs.alignment:.2f} of 1"
+                f"samples; the output gradients of the samples agree by "
+                f"{self.outputs.alignment:.2f} (1: all the same)"
             )
         if self.classes is not None:
             lines.append(

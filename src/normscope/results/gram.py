@@ -20,7 +20,7 @@ class GramSpectrum(Drawable):
         values: eigenvalues, largest first.
         size: rows of the Gram matrix; the rest of its eigenvalues are zero to rounding.
         floor: eigenvalues below this are rounding.
-        trace: of F.
+        trace: trace of F.
         samples: T over all batches.
         outputs: C, outputs per sample.
         route: how the matrix was made: layer by layer, or by exact products.

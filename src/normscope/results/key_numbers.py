@@ -95,7 +95,7 @@ def _activations(found: Activations) -> Iterator[KeyNumber]:
             for kind in ("dying", "full")
         )
         yield KeyNumber("share of dead units", dead, "zero for every sample")
-        yield KeyNumber("share of full units", full, "always active, so that they act linearly")
+        yield KeyNumber("share of always active units", full, "these act linearly")
 
 
 def _gradients(found: Gradients) -> Iterator[KeyNumber]:
@@ -209,8 +209,8 @@ def _comparison(found: Comparison) -> Iterator[KeyNumber]:
 
 def _stability(found: StabilityLimit) -> Iterator[KeyNumber]:
     for bound, quantity, meaning in (
-        (found.does_not_learn, "learns no more at", "from here on the loss no longer falls"),
-        (found.diverges, "diverges at", "from here on the loss leaves all bounds"),
+        (found.does_not_learn, "stops learning above", "the loss falls less than half as far"),
+        (found.diverges, "diverges at", "from here on the loss blows up"),
     ):
         value = bound.lr if bound.closed else math.inf if bound.low > 0 else math.nan
         yield KeyNumber(quantity, value, bound.reason or meaning, bound.low, bound.high)
@@ -226,13 +226,15 @@ def _advice(found: LRAdvice) -> Iterator[KeyNumber]:
 def _what_if(found: WhatIf) -> Iterator[KeyNumber]:
     best = found.best
     if best is not None:
+        value, low, high = found.loss_ratio(best)
         yield KeyNumber(
-            "loss reached after / before, best change", best.reached / found.before.reached,
-            best.change,
+            "loss reached after / before, best change", value, best.change, low, high,
         )  # fmt: skip
         ratio, low, high = found.limit_ratio(best)
         if low > 0:
-            yield KeyNumber("rate borne after / before, best change", ratio, best.change, low, high)
+            yield KeyNumber(
+                "stable rate after / before, best change", ratio, best.change, low, high
+            )
 
 
 READINGS: dict[str, Callable[[Any], Iterator[KeyNumber]]] = {

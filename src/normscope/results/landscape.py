@@ -37,7 +37,7 @@ class Landscape(Drawable):
             does not, or for a plane.
         limit: the loss above which it counts as diverged.
         directions: what they are, in words.
-        seed: of random directions.
+        seed: seed for random directions.
         coverage: the layers, and those left out.
         convention: what was measured and how.
     """

@@ -19,13 +19,13 @@ class LayerStatus(Record):
     """What became of one layer.
 
     Attributes:
-        name: of the layer, ``#2`` for its second use.
+        name: name of the layer, ``#2`` for its second use.
         number: how many layers with weights lie on the longest way to it, itself included.
         kind: ``"linear"``, ``"conv"``, ``"embedding"``, ``"experts"``, ``"recurrent"``,
             ``"norm"``, ``"activation"`` or ``"other"``.
         status: ``"ok"``, ``"skipped"`` or ``"failed"``.
         reason: why not ok, in words.
-        share: of the model's parameters, without those that count elsewhere.
+        share: share of the model's parameters, without those that count elsewhere.
     """
 
     name: str
@@ -101,7 +101,7 @@ class Coverage(Record):
             lines.append(f"  {status}: {shown}: {reason}{share and f' ({share})'}")
         rest = 1 - self.parameters - sum(layer.share for layer in self.left_out)
         if share := _percent(rest):
-            lines.append(f"  not looked at: norms or other layers ({share})")
+            lines.append(f"  not covered: norms or other layers ({share})")
         return "\n".join(lines)
 
     def __repr__(self) -> str:

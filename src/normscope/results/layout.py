@@ -18,10 +18,10 @@ class LayerUse(Record):
     """One layer with weights.
 
     Attributes:
-        name: of the layer.
+        name: name of the layer.
         kind: ``"linear"``, ``"conv"``, ``"embedding"``, ``"experts"`` or ``"recurrent"``.
         depth: layers on the longest path from the inputs of the network to its output.
-        state: of its input: ``"norm"`` (straight from a norm), ``"act"`` (an activation, a pooling
+        state: what its input is: ``"norm"`` (output of a norm), ``"act"`` (an activation, a pooling
             or a gate between), ``"sum"`` (a sum of such), ``"raw"`` or, for indices, ``"none"``.
         norm: the norm behind that.
         head: whether no other layer stands behind it.
@@ -47,7 +47,7 @@ class NormUse(Record):
     """One normalization layer.
 
     Attributes:
-        name: of the layer; ``#2`` for its second use.
+        name: name of the layer; ``#2`` for its second use.
         kind: its class; ``"layer"``, ``"rms"`` and so on if it is written as a function.
         number: depth of the layers before it, 0 if there is none.
         used: whether a forward pass reaches it, in training or in evaluation mode.
@@ -62,6 +62,8 @@ class NormUse(Record):
         frozen: whether it is a batch norm in evaluation mode in a network in train mode, which
             normalizes by its stored statistics in training too.
         over_batch: whether it normalizes over the batch in training, and is used.
+        initial: share of their initial values that the running statistics still hold: 1 before the
+            first update, (1 - momentum)^updates after; 0 if it is not known.
     """
 
     name: str
@@ -75,6 +77,7 @@ class NormUse(Record):
     updates: int = -1
     frozen: bool = False
     over_batch: bool = False
+    initial: float = 0.0
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -126,6 +129,20 @@ class Layout(Drawable):
         """Whether no hidden layer is further from a norm than that."""
         near = self.normalized + len(self.within_reach)
         return 0 < self.hidden_layers <= near
+
+    @property
+    def before_last(self) -> tuple[str, ...]:
+        """The transform that puts a norm before the last layer, of the kind that the network has.
+
+        Empty where the last layer stands behind a norm already.
+        """
+        if any(x.name == self.last and x.state == "norm" for x in self.layers):
+            return ()
+        used = [norm for norm in self.norms if norm.used]
+        if not used or any(norm.over_batch or norm.frozen for norm in used):
+            return ("norm-before-last",)
+        rms = all("rms" in norm.kind.lower() for norm in used)
+        return ("norm-before-last=rms" if rms else "norm-before-last=layer",)
 
     @property
     def unused(self) -> tuple[NormUse, ...]:

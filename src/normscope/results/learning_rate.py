@@ -10,7 +10,7 @@ from normscope.record import Record
 from normscope.results.base import DataFrame, Drawable, listed
 from normscope.results.stability import StabilityLimit, StabilityTrial, rate_in_words
 
-FEWEST = 3  # trainings of a race that say where it goes
+FEWEST = 3  # training runs of a race that say where it goes
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -51,18 +51,18 @@ class LRBound(Record):
 class LRAdvice(Drawable):
     """A learning rate to train with, why, and the bounds it was held against.
 
-    The chart: losses of all trainings over the learning rate, the bounds below.
+    The chart: losses of all training runs over the learning rate, the limits below.
 
     Attributes:
         lr: the recommendation; NaN if there is none.
-        low: from here on trainings of the race ended almost as well; NaN without recommendation.
-        high: up to here.
+        low: lowest rate at which training runs ended almost as well; NaN if there is none.
+        high: highest such rate.
         rule: how the recommendation was made, in words.
         reason: why this rate; or why there is none.
         bounds: theory, local threshold, divergence, no learning, in this order.
-        race: the trainings that decided, by learning rate.
+        race: the training runs that decided, by learning rate.
         limit: the bisection; None if it could not be made.
-        ended: why trainings ended early; empty if they did not.
+        ended: why training runs ended early; empty if they did not.
         seconds: time spent.
         convention: every setting that was in effect.
     """
@@ -91,7 +91,7 @@ class LRAdvice(Drawable):
 
     @property
     def updates(self) -> int:
-        """Updates made in all trainings."""
+        """Number of updates of all training runs."""
         trials = (*self.race, *(self.limit.trials if self.limit is not None else ()))
         return sum(trial.updates for trial in trials)
 
@@ -126,5 +126,5 @@ TITLES = {
     "theory": "theory",
     "threshold": "local threshold",
     "diverges": "diverges at",
-    "does-not-learn": "learns no more at",
+    "does-not-learn": "stops learning above",
 }

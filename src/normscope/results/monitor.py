@@ -60,7 +60,7 @@ class Trouble(Record):
     """A probe or sink that did not do its work: what became of it, and why.
 
     Attributes:
-        name: of the probe or sink.
+        name: name of the probe or sink.
         status: ``"skipped"`` or ``"failed"``.
         reason: in words.
     """

@@ -38,7 +38,7 @@ class GradientNoise(Drawable):
         coupling: why single samples have no gradient of their own; empty if they have.
         num_samples: N.
         draws: batches drawn of each size; 0 if exact.
-        seed: of the draws.
+        seed: seed for the draws.
         coverage: the layers, and those left out.
         convention: what was measured and how.
     """

@@ -23,7 +23,7 @@ class OrderProfile(Drawable):
     The chart: order parameters by layer, the theory's as lines.
 
     Attributes:
-        names: of the layers measured.
+        names: names of the layers measured.
         measured: ``q``, ``qhat``, ``qtilde`` (one sample with itself) and ``q_st``, ``qhat_st``,
             ``qtilde_st`` (two samples of one batch), (layers,) each. qhat is of a layer's input,
             q of its output (both per unit), qtilde of d outputs / d that output (summed).
@@ -40,7 +40,7 @@ class OrderProfile(Drawable):
         convention: what was run, in words.
         num_samples: samples seen.
         num_batches: in so many batches.
-        seed: of random directions.
+        seed: seed for random directions.
     """
 
     names: tuple[str, ...]

@@ -18,14 +18,14 @@ class LeadingDirections(Drawable):
 
     Attributes:
         values: leading eigenvalues, largest first.
-        bounds: of their errors.
-        shares: of each eigenvector in the span of the mean gradients, 0 to 1.
+        bounds: bounds of their errors.
+        shares: share of each eigenvector in the span of the mean gradients, 0 to 1.
         outliers: |E_t grad f_k|^2 of each output, the estimate of lambda_max from one backward
             pass per output; a lower bound of it.
         rayleigh: Rayleigh quotient of F in the direction of each mean gradient, sharper.
         span: the largest Rayleigh quotient of F in the span of the mean gradients, sharper still.
         converged: whether the eigenvalues reached their tolerance.
-        seed: of the solver.
+        seed: seed for the solver.
         convention: what was measured and how.
     """
 

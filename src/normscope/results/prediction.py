@@ -35,7 +35,7 @@ class Prediction(Drawable):
         lambda_max_split: with the C > 1 splitting by the read-out's overlaps.
         lower: lower bound of lambda_max at leading order.
         upper: upper bound of lambda_max at leading order.
-        trace: of F.
+        trace: trace of F.
         mean_eigenvalue: trace / number of parameters.
         num_parameters: P, counting what ``parameters`` names.
         per_layer: each layer's term in the mean direction, its share of lambda_max, (layers,);
@@ -44,7 +44,7 @@ class Prediction(Drawable):
             it describes the network before a norm on the outputs.
         order_parameters: q, qhat, qtilde and their ``_st`` (two samples) per layer; q and qtilde
             of layers 1..L, qhat of layers 0..L-1. qtilde is summed over positions.
-        standard_error: of lambda_max where outputs were drawn at random (layer norm on top).
+        standard_error: that of lambda_max where outputs were drawn at random (layer norm on top).
         assumptions: what the numbers rest on.
         flags: which assumptions do not hold here, and what follows.
         equations: where the formulas stand.

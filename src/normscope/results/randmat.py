@@ -24,12 +24,12 @@ class DepthConditioning(Drawable):
 
     Attributes:
         depths: 1, ..., M.
-        log10_largest: of the largest singular value.
-        log10_smallest: of the smallest; -inf for a singular product.
-        log10_edge: of the largest singular value that theory predicts for large Gaussian factors;
-            NaN for given factors.
+        log10_largest: log10 of the largest singular value.
+        log10_smallest: log10 of the smallest; -inf for a singular product.
+        log10_edge: log10 of the largest singular value that theory predicts for large Gaussian
+            factors; NaN for given factors.
         size: N, rows and columns of a factor.
-        seed: of the simulation; None for given factors.
+        seed: seed for the simulation; None for given factors.
         reason: what to know about the values.
     """
 
@@ -43,7 +43,7 @@ class DepthConditioning(Drawable):
 
     @property
     def runs(self) -> int:
-        """Independent products."""
+        """Number of independent products that were drawn."""
         return len(self.log10_largest)
 
     @property
@@ -108,10 +108,10 @@ class ProductSpectrum(Drawable):
         rounding: per run; smaller values are rounding of an explicit product.
         distance: Kolmogorov-Smirnov distance of each run to the law.
         grid: points of the predicted curve, up to the edge.
-        density: of the singular values there.
+        density: density of the singular values there.
         edge: end of the support.
         variances: sigma_i^2 of each factor.
-        seed: of the simulation.
+        seed: seed for the simulation.
     """
 
     num_factors: int

@@ -45,15 +45,15 @@ class LayerRegularization(Record):
     gamma: Array  # (channels,)
     excess_kurtosis: Array  # (channels,) of the layer's input
     skewness: Array  # (channels,)
-    mean_variance: Array  # (M, channels) Var(mu_B) / sigma_P^2, over drawn batches
-    deviation_variance: Array  # (M, channels) Var(sigma_B) / sigma_P^2
+    mean_variance: Array  # (M, channels) Var(mu_B) / sigma_P^2, exact
+    deviation_variance: Array  # (M, channels) Var(sigma_B) / sigma_P^2; exact to order 1/M
     zeta_mean: Array  # (M, channels) gamma decay from the batch mean
     zeta_deviation: Array  # (M, channels) from the batch deviation
     first_order: Array  # (M,) R_f
     second_order: Array  # (M,) R_q, from the Hessian
     second_order_error: Array  # (M,) standard error of the probes; 0 if exact
     wide_second_order: Array  # (M,) R_q, from symmetric differences as wide as the noise
-    wide_second_order_error: Array  # (M,) standard error
+    wide_second_order_error: Array  # (M,) standard error of the probes, not of the expansion
     measured: Array  # (M,)
     measured_error: Array  # (M,) standard error over batches
     curvature: str  # how the curvature behind zeta was had

@@ -1,4 +1,4 @@
-"""How large a learning rate a network bears: the trials, and the intervals they leave."""
+"""The largest stable learning rate: the trials, and the intervals they leave."""
 
 from __future__ import annotations
 
@@ -17,16 +17,17 @@ class StabilityTrial(Record):
 
     Attributes:
         lr: the learning rate.
-        seed: of the order of the samples and of a factory's weights.
+        seed: seed for the order of the samples and a factory's weights.
         diverged: the loss broke the divergence rule.
-        learned: it did not, and the last losses are below start and chance.
+        learned: it did not, and the last losses are clearly below start and chance, at least half
+            as far as those of the best training run of the search.
         updates: how many were made; more than asked for where the loss was still rising.
         start: mean loss of the untrained model on the batches that ``final`` is the mean over.
         final: mean of the last losses of the asked number of updates; the last loss if it diverged.
         chance: loss of the best constant answer on these batches; NaN where that is not known.
         rising: the loss still rose when the training was given up undecided.
         reason: the outcome in words.
-        losses: of the mini-batches, one per update and the one after the last.
+        losses: mini-batch losses, one before each update and one after the last.
     """
 
     lr: float
@@ -40,6 +41,16 @@ class StabilityTrial(Record):
     rising: bool
     reason: str
     losses: Array  # (updates + 1,)
+
+    @property
+    def score(self) -> float:
+        """Mean loss over the second half, by which rates are ranked; infinite if it diverged.
+
+        A mean over fewer losses is too noisy to tell neighbouring rates apart.
+        """
+        late = self.losses[len(self.losses) // 2 :]
+        mean = float(late.mean()) if len(late) and not self.diverged else math.inf
+        return mean if math.isfinite(mean) else math.inf
 
     @property
     def outcome(self) -> str:
@@ -89,17 +100,18 @@ class StabilityBound(Record):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class StabilityLimit(Drawable):
-    """The largest learning rate a network bears, under two criteria.
+    """The largest stable learning rate of a network, under two criteria.
 
     ``lr``, ``low``, ``high`` and ``reason`` are those of the criterion asked for; the other one is
-    at hand as ``diverges`` or ``does_not_learn``.
+    available as ``diverges`` or ``does_not_learn``.
 
     The chart: final losses over learning rates, with both intervals.
 
     Attributes:
         criterion: which of the two is the headline.
-        diverges: where the loss leaves all bounds.
-        does_not_learn: where the loss no longer falls below start and chance.
+        diverges: where the loss blows up.
+        does_not_learn: where the loss falls less than half as far as at the best rate, or not
+            below start and chance.
         trials: every training, in the order made.
         complete: False if time or the user ended the search.
         seconds: time spent.
@@ -137,7 +149,7 @@ class StabilityLimit(Drawable):
     @property
     def reason(self) -> str:
         """What to know about the interval; empty if it is closed and as narrow as asked."""
-        return self.bound.reason
+        return "; ".join(filter(None, [self.bound.reason, self._warning]))
 
     @property
     def ended(self) -> str:
@@ -158,31 +170,33 @@ class StabilityLimit(Drawable):
         """A few lines for a terminal."""
         updates = sum(trial.updates for trial in self.trials)
         lines = [
-            f"largest stable learning rate: {_shown(self.bound)} ({self.criterion})",
-            *self._warning,
+            f"{HEADLINES[self.criterion]}: {_shown(self.bound)}",
+            *([f"  {self._warning}"] if self._warning else []),
             *(
                 f"  {bound.criterion:<15} {_shown(bound)}{_note(bound)}"
                 for bound in (self.diverges, self.does_not_learn)
             ),
-            f"{len(self.trials)} trainings, {updates} updates, {self.seconds:.1f} s"
+            f"{len(self.trials)} training runs, {updates} updates, {self.seconds:.1f} s"
             f"{'' if self.complete else '; NOT complete'}",
             ", ".join(f"{k} {v}" for k, v in self.convention.items() if v is not None),
         ]
         return "\n".join(lines)
 
     @property
-    def _warning(self) -> list[str]:
-        """That a network stops learning long before it diverges, where it does."""
-        low = self.does_not_learn.low
-        if self.criterion != "diverges" or not 0 < low < self.diverges.low:
-            return []
-        return [f"  it no longer learns at rates well below: stay below {low:.4g}"]
+    def _warning(self) -> str:
+        """That a network stops learning before it diverges, where it does."""
+        low, stable = self.does_not_learn.low, self.diverges.low
+        if self.criterion != "diverges" or not low < stable:
+            return ""
+        if low > 0:
+            return f"it stops learning above {low:.4g}, and does not diverge up to {stable:.4g}"
+        return "it does not diverge, but no rate that was tried learns either"
 
     def __repr__(self) -> str:
         state = "" if self.complete else ", NOT complete"
         return (
             f"StabilityLimit({_shown(self.bound)}, {self.criterion}, {len(self.trials)} "
-            f"trainings{state})"
+            f"training runs{state})"
         )
 
 
@@ -249,6 +263,12 @@ class LRRange(Drawable):
         if not self.ok:
             return f"LRRange(no suggestion: {self.reason})"
         return f"LRRange({self.suggestion:.4g} [{self.low:.4g}, {self.high:.4g}])"
+
+
+HEADLINES = {
+    "diverges": "largest learning rate that does not diverge",
+    "does-not-learn": "largest learning rate that learns",
+}
 
 
 def rate_in_words(lr: float, low: float, high: float, *, unknown: str) -> str:

@@ -29,7 +29,7 @@ class LearningPath(Drawable):
         correlation: R of student and teacher, (runs, times).
         length: L = ||w|| / sqrt(N), (runs, times); for sgd the same as gamma.
         num_inputs: N of the simulation, None for the limit N to infinity.
-        seed: of the simulation, None for the ODE.
+        seed: seed for the simulation, None for the ODE.
         fixed_length: w is rescaled to its first length after each step.
         reason: why the path ended early; empty if it did not.
     """

@@ -8,7 +8,10 @@ if TYPE_CHECKING:
     from normscope.results.examination import Examination
     from normscope.results.finding import Finding
 
-COLOURS = {"ok": "green", "note": "cyan", "warning": "yellow", "problem": "bold red"}
+SEVERE = "bold red"
+COLOURS = {
+    "ok": "green", "note": "cyan", "warning": "yellow", "unjudged": SEVERE, "problem": SEVERE,
+}  # fmt: skip
 
 
 def terminal_view(examination: Examination) -> Any:
@@ -18,16 +21,15 @@ def terminal_view(examination: Examination) -> Any:
 
     findings = examination.above("note")
     return Group(
+        *(Text(line, style=SEVERE) for line in examination.unjudged),
         Text(examination.model, style="bold"),
         Text(_conditions(examination), style="dim"),
-        *(Text(line, style="bold red") for line in examination.unjudged),
         "",
         _numbers(examination),
         "",
-        *(_findings(findings) if findings or examination.unjudged else
-          [Text("Nothing found.", style="green")]),
+        *_findings(findings),
         *(Text(line, style="dim") for line in examination.remarks),
-        *([Text(f"NOT COMPLETE: {examination.partial}", style="bold red")]
+        *([Text(f"NOT COMPLETE: {examination.partial}", style=SEVERE)]
           if examination.partial else []),
     )  # fmt: skip
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +18,7 @@ BEFORE = "as it is"
 CRITERIA = ("does-not-learn", "diverges")
 APART = 3.0  # factor between two ratios that is called large
 CLEARLY = 1.25  # times lower, from where on a loss is called lower
+PAIRS = 3  # seeds, at least, behind a comparison of losses
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -31,14 +33,15 @@ class Variant(Record):
         threshold: 2 (1 + momentum) / lambda_max; NaN where that does not hold.
         diverges: bisected limit; None if it was not looked for.
         does_not_learn: the same for the other criterion.
-        learned: whether one of its trainings came below start and chance.
-        reached: lowest loss that one of its trainings came to; NaN without trainings. There are
-            some more than those of the bisection, downhill from the best one.
-        reached_lr: at which rate.
+        learned: whether one of its training runs ended below start and chance.
+        reached: lowest loss of its training runs; NaN without any. There are a few more runs
+            than those of the bisection, around the best one.
+        reached_lr: the rate at which it was reached.
+        finals: losses at this rate, one per seed; the seeds are the same for all variants.
         kappa: largest kappa_80% of the hidden layers.
         kappa_layer: where.
         reason: what could not be made or measured, and why; empty if nothing.
-        ended: why its trainings ended early; empty if they did not.
+        ended: why its training runs ended early; empty if they did not.
     """
 
     change: str
@@ -51,6 +54,7 @@ class Variant(Record):
     learned: bool = False
     reached: float = math.nan
     reached_lr: float = math.nan
+    finals: tuple[float, ...] = ()
     kappa: float = math.nan
     kappa_layer: str = ""
     reason: str = ""
@@ -90,7 +94,7 @@ class WhatIf(Drawable):
 
     @property
     def after(self) -> tuple[Variant, ...]:
-        """The changed networks."""
+        """The results of the changed networks."""
         return self.variants[1:]
 
     @property
@@ -123,12 +127,28 @@ class WhatIf(Drawable):
         limits are closed intervals.
         """
         if criterion is None and self.before.learned and not variant.learned:
-            return math.nan, math.nan, math.nan  # what never learned bears no rate
+            return math.nan, math.nan, math.nan  # a network that never learned has no stable rate
         for name in CRITERIA if criterion is None else (criterion,):
             a, b = limit_of(variant, name), limit_of(self.before, name)
             if a is not None and b is not None and a.closed and b.closed:
                 return a.lr / b.lr, a.low / b.high, a.high / b.low
         return math.nan, math.nan, math.nan
+
+    def loss_ratio(self, variant: Variant) -> tuple[float, float, float]:
+        """Loss reached after / before: value and 95 % t-interval over paired seeds.
+
+        The geometric mean over the seeds, each network at its best rate. NaN with fewer than three
+        seeds, or losses that have no logarithm.
+        """
+        pairs = list(zip(variant.finals, self.before.finals, strict=False))
+        if len(pairs) < PAIRS or not all(0 < loss < math.inf for pair in pairs for loss in pair):
+            return math.nan, math.nan, math.nan
+        from scipy.special import stdtrit
+
+        logs = [math.log(after / before) for after, before in pairs]
+        mean, error = statistics.fmean(logs), statistics.stdev(logs) / math.sqrt(len(logs))
+        wide = float(stdtrit(len(logs) - 1, 0.975)) * error
+        return math.exp(mean), math.exp(mean - wide), math.exp(mean + wide)
 
     def disagreement(self, variant: Variant) -> float:
         """How far the two ratios are apart, as a factor from 1 on; NaN if one is not known.
@@ -141,23 +161,30 @@ class WhatIf(Drawable):
         return math.exp(abs(math.log(one / other))) if one > 0 and other > 0 else math.nan
 
     def learns_as_well(self, variant: Variant) -> bool:
-        """Whether its trainings came to a loss at most as high as those before."""
-        return variant.learned and not variant.reached > self.before.reached
+        """Whether its training runs reached a loss at most as high as the unchanged network."""
+        return variant.learned and not self.loss_ratio(variant)[1] > 1
 
     @property
     def best(self) -> Variant | None:
-        """The change that comes to the lowest loss, if it is better than the network as it is.
+        """The change that reaches the lowest loss, if it is better than the unchanged network.
 
-        Better: clearly lower, or as low and for certain at larger rates (the lowest gain that the
-        intervals allow is above 1). A larger rate is no gain by itself.
+        Better: 1.25 times lower, and lower for certain, by the interval over paired seeds. A
+        larger rate is no gain by itself.
         """
-        clearly = self.before.reached / CLEARLY
-        better = [
-            v
-            for v in self.after
-            if self.learns_as_well(v) and (v.reached <= clearly or self.limit_ratio(v)[1] > 1)
-        ]
-        return min(better, key=lambda v: v.reached, default=None)
+        ratios = {v: self.loss_ratio(v) for v in self.after if v.learned}
+        better = [v for v, (value, _, high) in ratios.items() if high < 1 and value * CLEARLY <= 1]
+        return min(better, key=lambda v: ratios[v][0], default=None)
+
+    def gain_in_words(self, variant: Variant) -> str:
+        """Loss and stable rate of ``variant`` against the network as it is, with intervals."""
+        loss, low, high = self.loss_ratio(variant)
+        words = f"the loss reached is {loss:.2g} [{low:.2g}, {high:.2g}] times as high "
+        words += f"({len(variant.finals)} paired seeds), "
+        rate, low, high = self.limit_ratio(variant)
+        if math.isnan(rate):
+            return f"{words}the largest stable learning rate is not known to change"
+        change = f"{rate:.2g} [{low:.2g}, {high:.2g}] times as large"
+        return f"{words}the largest stable learning rate {change}"
 
     def to_frame(self) -> DataFrame:
         """One row per variant."""
@@ -190,18 +217,15 @@ class WhatIf(Drawable):
 
     def summary(self) -> str:
         """A table for a terminal."""
-        head = ["change", "loss", "lambda_max", "threshold", "diverges at", "learns no more at"]
+        head = ["change", "loss", "lambda_max", "threshold", "diverges at", "stops learning above"]
         head += ["reached", "kappa_80", "1/lambda", "limit"]
         rows = [head, *(self._cells(v) for v in self.variants if v.made)]
         widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
         lines = ["  ".join(c.ljust(w) for c, w in zip(r, widths, strict=True)) for r in rows]
         best = self.best
-        verdict = "no change learns better than the network as it is"
+        verdict = "no change learns better than the unchanged network"
         if best is not None:
-            verdict = f"best: {best.change}, which comes to a loss of {best.reached:.3g}"
-            gain, low, high = self.limit_ratio(best)
-            if low > 0:
-                verdict += f" and bears {gain:.3g} times the learning rate [{low:.3g}, {high:.3g}]"
+            verdict = f"best: {best.change}: {self.gain_in_words(best)}"
         tail = [verdict] if any(v.does_not_learn for v in self.after) else []
         return "\n".join([*(line.rstrip() for line in lines), *tail, *self.notes])
 

@@ -40,6 +40,7 @@ class Activation:
 
 
 _CALL = re.compile(r"\s*([A-Za-z_][\w-]*)\s*(?:\(\s*([^()]*?)\s*\))?\s*$")
+STEEPEST = 1e75  # its fourth power is a number yet
 
 
 def activation(name: str | Activation) -> Activation:
@@ -116,8 +117,8 @@ def _fixed(made: Activation) -> Callable[[float | None], Activation]:
 
 def _leaky_relu(parameter: float | None) -> Activation:
     slope = 0.01 if parameter is None else parameter
-    if not np.isfinite(slope):
-        raise InputError(f"The slope of leaky_relu must be finite. Got {slope}.")
+    if not abs(slope) < STEEPEST:
+        raise InputError(f"The slope of leaky_relu must be below {STEEPEST:g}. Got {slope}.")
     return Activation(
         f"leaky_relu({slope!r})",
         lambda x: np.where(x > 0, x, slope * x),
@@ -131,8 +132,10 @@ def _leaky_relu(parameter: float | None) -> Activation:
 
 def _erf(parameter: float | None) -> Activation:
     scale = 1.0 if parameter is None else parameter
-    if not (np.isfinite(scale) and scale > 0):
-        raise InputError(f"The scale k of erf(k x) must be positive and finite. Got {scale}.")
+    if not 0 < scale < STEEPEST:
+        raise InputError(
+            f"The scale k of erf(k x) must be positive, below {STEEPEST:g}. Got {scale}."
+        )
     return Activation(
         f"erf({scale!r})",
         lambda x: special.erf(scale * x),

@@ -67,9 +67,9 @@ def cnn(
 
     Args:
         input_shape: (channels, height, width).
-        channels: of each convolution.
+        channels: number of channels of each convolution.
         kernel: side of the square kernels.
-        stride: of every convolution.
+        stride: stride of every convolution.
         padding: zeros on every side.
         outputs: number of classes.
         head: ``"flatten"`` or ``"pool"`` (global average) before the read-out.

@@ -6,6 +6,7 @@ import math
 import operator
 from dataclasses import dataclass
 
+from normscope.checks import LARGEST
 from normscope.errors import InputError
 from normscope.record import Record
 from normscope.registry import check_choice
@@ -35,7 +36,7 @@ class LayerSpec(Record):
         activation: its name, or None for the linear read-out.
         norm: the norm between the affine map and the activation.
         kernel: side of a square kernel; None for a dense layer.
-        stride: of a convolution.
+        stride: stride of a convolution.
         padding: zeros added on every side of a convolution's input.
     """
 
@@ -217,7 +218,7 @@ def _conv_side(side: int, layer: LayerSpec, number: int) -> int:
 
 def _count(name: str, value: int, *, least: int) -> int:
     whole = hasattr(value, "__index__") and not isinstance(value, bool)
-    if not whole or operator.index(value) < least:
+    if not whole or not least <= operator.index(value) <= LARGEST:
         raise InputError(
             f"{name} must be an integer of at least {least}. Got {value!r}: {_COUNTS[name]}. Give "
             f"a whole number, {least} or more."

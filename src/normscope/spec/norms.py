@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
+from normscope.checks import checked_list
 from normscope.errors import InputError
 from normscope.record import Record
 from normscope.registry import check_choice
@@ -75,9 +76,7 @@ def finite_number(value: object) -> float | None:
 
 def listed(name: str, values: Iterable[T]) -> list[T]:
     """``values`` as a list; a single value in the place of several is an error."""
-    if isinstance(values, str) or not isinstance(values, Iterable):
-        raise InputError(f"{name} must be a list. Got {values!r}. Put it in brackets: [...].")
-    return list(values)
+    return checked_list(values, name)
 
 
 def norm_spec(norm: str | NormSpec | None, gamma: float | None) -> NormSpec | None:

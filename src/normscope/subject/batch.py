@@ -116,7 +116,18 @@ def plain(tree: Any) -> Any:
         return type(tree)(plain(value) for value in tree)
     if type(tree).__bases__ == (tuple,) and hasattr(tree, "_fields"):  # a named tuple
         return type(tree)(*(plain(value) for value in tree))
-    return torch.from_numpy(tree) if isinstance(tree, np.ndarray) else tree
+    return _from_numpy(tree) if isinstance(tree, np.ndarray) else tree
+
+
+def _from_numpy(array: np.ndarray[Any, Any]) -> Tensor:
+    """A tensor of an array of any byte order and strides."""
+    if array.dtype.kind not in "biufc":
+        raise InputError(
+            f"The data holds an array of type {array.dtype}. Make numbers of it: one number per "
+            "class, tokens for text."
+        )
+    native = np.ascontiguousarray(array, array.dtype.newbyteorder("="))
+    return torch.from_numpy(native.reshape(array.shape))  # an array without axes stays one
 
 
 def checked_batch(
@@ -178,8 +189,13 @@ def _inputs_and_targets(item: Any) -> tuple[Any, Any]:
 
 
 def check_finite(tree: Any, where: str) -> None:
-    """Refuse NaN and infinity, with their place."""
+    """Refuse NaN and infinity, with their place, and tensors that cannot be looked at."""
     for path, leaf in pytree.tree_flatten_with_path(tree)[0]:
+        if isinstance(leaf, Tensor) and (leaf.is_meta or leaf.layout != torch.strided):
+            what, way = ("has no values", "put it on a device")
+            if not leaf.is_meta:
+                what, way = (f"is of layout {leaf.layout}", "use .to_dense()")
+            raise InputError(f"A tensor in {where} {what}: {way}.")
         if not isinstance(leaf, Tensor) or not leaf.is_floating_point():
             continue
         if bool(torch.isfinite(leaf.sum())):  # one pass without a table of flags
@@ -226,13 +242,20 @@ def failed_on(error: Exception, model: nn.Module, inputs: Any, targets: Any = No
     own = sorted({_name(p.dtype) for p in model.parameters()})
     first = (str(error).strip().splitlines() or [""])[0]  # torch goes on with all signatures
     shown = ", ".join(said[:MANY]) + (", ..." if said[MANY:] else "")
-    return (
-        f"{type(error).__name__}: {first.rstrip('.')}. It was given "
-        f"{shown or 'no tensors'}; its parameters are {' and '.join(own)}. {_way_out(inputs)}"
-    )
+    given = f"{shown or 'no tensors'}; its parameters are {' and '.join(own)}"
+    text = f"{type(error).__name__}: {first.rstrip('.')}. It was given {given}."
+    return f"{text} {_way_out(inputs, first)}"
 
 
-def _way_out(inputs: Any) -> str:
+_KNOWN = {  # words of an error -> the way out
+    "SyncBatchNorm expected": "Synchronized batch norm needs a GPU here: use nn.BatchNorm instead.",
+    "required positional argument": "It takes several inputs: write ((first, second), targets).",
+}
+
+
+def _way_out(inputs: Any, error: str) -> str:
+    if known := [way for words, way in _KNOWN.items() if words in error]:
+        return known[0]
     if isinstance(inputs, dict):
         return (
             "A dict is passed as keywords, or as it is if the model takes no such keywords; "

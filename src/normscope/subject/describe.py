@@ -38,7 +38,7 @@ class Description(Record):
         spec: the network as the theory takes it; None if a part of it cannot be said.
         layers: one row per layer, in forward order, read or not.
         reason: why there is no spec.
-        total_parameters: of the module.
+        total_parameters: number of parameters of the module.
     """
 
     spec: NetworkSpec | None
@@ -76,8 +76,8 @@ def describe(module: nn.Module, example: Any) -> Description:
     """Read a ``NetworkSpec`` off a real module, as far as the theory covers it.
 
     Widths, convolutions, norms and activations are read from one forward pass on ``example``, in
-    evaluation mode; nothing is changed. Variances are mean squares of the weights at hand, gamma is
-    the root mean square of the norm's scale.
+    evaluation mode; nothing is changed. Variances are mean squares of the weights, gamma is the
+    root mean square of the norm's scale.
 
     Args:
         module: any network.

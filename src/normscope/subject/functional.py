@@ -17,11 +17,10 @@ from normscope.errors import MeasurementError
 from normscope.subject import statistics
 from normscope.subject.batch import Batch, float_leaves, readable_failures
 from normscope.subject.interrupts import interruptible
-from normscope.subject.losses import flat
 from normscope.subject.objective import Objective
 from normscope.subject.parameters import ParameterSet, computed_dtype
 from normscope.subject.process import drawn_since, random_state, reseed
-from normscope.subject.session import patch_forward, session
+from normscope.subject.session import FullPrecision, patch_forward, session
 
 Wrapper = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -31,7 +30,8 @@ class ModelFunction:
 
     Calls are made inside ``with function.open():``. Every call sees the same random numbers, the
     same buffers and its own copy of the inputs, so that the function is deterministic. Half
-    precision is computed in float32, and floating-point data in the type of the parameters.
+    precision is computed in float32, also where the model switches autocast on; floating-point
+    data and outputs have the type of the parameters.
 
     Attributes:
         parameters: which parameters are variables, and their order.
@@ -39,7 +39,7 @@ class ModelFunction:
         values: the point: one tensor per selected parameter.
         model: the module itself.
         device: where the model lives.
-        seed: of what the model draws.
+        seed: seed for what the model draws.
     """
 
     def __init__(
@@ -78,6 +78,7 @@ class ModelFunction:
             if b is not None
         ]
         self.device = self.values[0].device
+        self._full_precision = FullPrecision(self.device.type)
 
     def restricted(self, parameters: ParameterSet) -> ModelFunction:
         """The same function at the same point, as a function of fewer parameters."""
@@ -114,7 +115,9 @@ class ModelFunction:
         ``blocks`` wraps the forward of each block of the outermost sequences; ``change`` may patch
         the model further.
         """
-        with session(self.model, seed=self.seed, device=self.device):
+        full = self._full_precision
+        span = full if full.needed or not full.tried else contextlib.nullcontext()
+        with session(self.model, seed=self.seed, device=self.device), span:
             statistics.set_mode(self.model, self._statistics)
             if blocks is not None:
                 for block in _blocks(self.model):
@@ -142,12 +145,9 @@ class ModelFunction:
         inputs = pytree.tree_map(self._fresh, batch.inputs)
         reseed(self.seed, self.device)
         # Models may differentiate inside; without leaves among the values no graph is kept.
+        self._full_precision.tried = True
         with torch.enable_grad(), refusing, interruptible():
-            return run(self.model, inputs)
-
-    def flat(self, values: Sequence[Tensor], batch: Batch) -> Tensor:
-        """The floating-point outputs as one vector, (n,)."""
-        return flat(self(values, batch))
+            return pytree.tree_map(self._converted, run(self.model, inputs))
 
     def with_graph(self, batch: Batch) -> tuple[list[Tensor], Any]:
         """Fresh leaves at the point, and the outputs as a graph over them."""
@@ -250,11 +250,12 @@ class ModelFunction:
     def _fresh(self, leaf: Any) -> Any:
         if not isinstance(leaf, Tensor):
             return leaf
-        dtype = leaf.dtype
-        if leaf.is_floating_point():
-            dtype = self._dtype or computed_dtype(leaf.dtype)
-        moved = leaf.to(self.device, dtype)
+        moved = self._converted(leaf.to(self.device))
         return moved.clone() if moved is leaf else moved  # in-place layers may write into it
+
+    def _converted(self, leaf: Any) -> Any:
+        real = isinstance(leaf, Tensor) and leaf.is_floating_point()
+        return leaf.to(self._dtype or computed_dtype(leaf.dtype)) if real else leaf
 
 
 def _kept(leaf: Any) -> Any:

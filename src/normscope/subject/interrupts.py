@@ -76,6 +76,15 @@ def safe_point() -> None:
             pass
 
 
+def hold_rest() -> None:
+    """Note signals from here to the end of the marked code around, which has a result to return.
+
+    What is marked again may still be interrupted.
+    """
+    if _state.depth and _in_main_thread():
+        _state.open = False
+
+
 def close_interrupted() -> None:
     """Close what interrupted code has left suspended, before it is restored over.
 
@@ -117,9 +126,13 @@ class _Held(AbstractContextManager[None]):
                 _deliver()
             return
         try:
-            _put_back()
-        finally:
-            _deliver()
+            try:
+                _put_back()
+            finally:
+                _deliver()
+        except BaseException:
+            _state.pending = []  # one more came first and is raised: none is left for later
+            raise
 
 
 class _Interruptible(AbstractContextManager[None]):

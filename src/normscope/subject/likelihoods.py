@@ -13,7 +13,18 @@ from torch.utils import _pytree as pytree
 from normscope.errors import InputError
 from normscope.subject.batch import float_leaves
 from normscope.subject.losses import Loss, flat, scalar, shown_module
-from normscope.subject.roots import ColumnRoot, DiagonalRoot, OutputRoot, SoftmaxRoot
+from normscope.subject.roots import (
+    ColumnRoot,
+    DiagonalRoot,
+    OutputRoot,
+    SoftmaxRoot,
+    label_owner,
+)
+
+OF_DICTS = (
+    "For batches that are dicts: loss_fn=lambda model, batch: model(**batch).loss, or "
+    "outputs_fn=lambda model, batch: (model(**batch).logits, batch['labels'])."
+)
 
 
 class SquaredLoss(Loss):
@@ -121,9 +132,7 @@ class CrossEntropy(Loss):
 
     def owner(self, outputs: Any) -> Tensor:
         logits = _one_tensor(outputs, "cross_entropy")
-        index = torch.arange(self.num_samples(outputs), device=logits.device)
-        positions = index.reshape(logits.shape[0], 1, *logits.shape[2:])
-        return positions.expand(logits.shape).reshape(-1)
+        return label_owner(logits.shape, logits.device)
 
     def num_samples(self, outputs: Any) -> int:
         logits = _one_tensor(outputs, "cross_entropy")
@@ -142,10 +151,11 @@ class BernoulliLoss(Loss):
         self.description = f"{shown_module(module)}, its own scale"
 
     def value(self, outputs: Any, targets: Any) -> Tensor:
-        return scalar(self._module(outputs, targets))
+        scores = _one_tensor(outputs, "bce")
+        return scalar(self._module(scores, targets.to(scores)))
 
     def check(self, outputs: Any, targets: Any) -> None:
-        _one_tensor(outputs, "BCEWithLogitsLoss")
+        _one_tensor(outputs, "bce")
 
     def _scale(self, outputs: Any) -> float:
         return 1.0 if self._module.reduction == "sum" else 1 / flat(outputs).numel()
@@ -153,6 +163,9 @@ class BernoulliLoss(Loss):
     def root(self, outputs: Any) -> OutputRoot:
         p = flat(outputs).sigmoid()
         return DiagonalRoot((p * (1 - p) * self._scale(outputs)).sqrt())
+
+    def empirical_root(self, outputs: Any, targets: Any) -> OutputRoot:
+        return DiagonalRoot(self.slope(outputs, targets) / self._scale(outputs) ** 0.5)
 
     def sampled_root(self, outputs: Any, generator: np.random.Generator) -> OutputRoot:
         p = flat(outputs).sigmoid()
@@ -174,7 +187,8 @@ class LogProbabilityLoss(Loss):
         self._softmax = CrossEntropy(self.description, module.reduction)
 
     def value(self, outputs: Any, targets: Any) -> Tensor:
-        return scalar(self._module(outputs, targets))
+        found = _one_tensor(outputs, "NLLLoss")
+        return scalar(self._module(found, _labels(targets, found)))
 
     def check(self, outputs: Any, targets: Any) -> None:
         self._softmax.check(outputs, targets)
@@ -203,8 +217,8 @@ def _one_tensor(outputs: Any, name: str) -> Tensor:
         return leaves[0]
     raise InputError(
         f"loss={name!r} takes one output tensor, but the model gives {len(leaves)} "
-        f"({type(outputs).__name__}). Pass loss=lambda outputs, targets: ... or outputs_fn=lambda "
-        "model, batch: (outputs, targets) that picks the one it needs."
+        f"({type(outputs).__name__}). Pick one: loss=lambda outputs, targets: ... for batches of "
+        f"(inputs, targets). {OF_DICTS}"
     )
 
 

@@ -16,7 +16,13 @@ from normscope.errors import InputError, MeasurementError
 from normscope.messages import kind_of
 from normscope.subject.batch import float_leaves
 from normscope.subject.interrupts import interruptible
-from normscope.subject.roots import ColumnRoot, OutputRoot, sample_owner
+from normscope.subject.roots import (
+    ColumnRoot,
+    DiagonalRoot,
+    OutputRoot,
+    label_owner,
+    sample_owner,
+)
 
 
 class Loss(ABC):
@@ -87,7 +93,10 @@ class Loss(ABC):
         return torch.stack(rows)
 
     def empirical_root(self, outputs: Any, targets: Any) -> OutputRoot:
-        """S whose columns are the slopes of the samples' own losses, times sqrt(c)."""
+        """S whose columns are the slopes of the samples' own losses, times sqrt(c).
+
+        Where samples have labels, one sample is one label: a class at one position, a yes or no.
+        """
         columns = self.slope(outputs, targets) / self.share(outputs) ** 0.5
         return ColumnRoot(columns, self.owner(outputs))
 
@@ -182,6 +191,21 @@ class CallableLoss(Loss):
     def root(self, outputs: Any) -> None:
         return None
 
+    def empirical_root(self, outputs: Any, targets: Any) -> OutputRoot:
+        """As of the plain loss, where the function is that loss with other options."""
+        leaves = float_leaves(outputs)
+        share, slope = self.share(outputs), self.slope(outputs, targets)
+        if len(leaves) == 1 and _is_any(self._function, _YES_OR_NO):
+            share = 1.0 if self.summed else 1 / slope.numel()
+            return DiagonalRoot(slope / share**0.5)
+        if len(leaves) == 1 and leaves[0].ndim > 1 and _is_any(self._function, _LABELLED):
+            owner, count = label_owner(leaves[0].shape, slope.device), slope.numel()
+            counted = targets != getattr(self._function, "ignore_index", -100)
+            count = int(counted.sum()) if counted.numel() < count else count // leaves[0].shape[1]
+            share = 1.0 if self.summed else 1 / max(count, 1)
+            return ColumnRoot(slope / share**0.5, owner)
+        return ColumnRoot(slope / share**0.5, self.owner(outputs))
+
     def sampled_root(self, outputs: Any, generator: np.random.Generator) -> OutputRoot:
         raise InputError(
             f"kind='sampled' draws labels from the model's distribution, and {self.description} "
@@ -190,6 +214,8 @@ class CallableLoss(Loss):
         )
 
 
+_YES_OR_NO = (nn.BCEWithLogitsLoss, functional.binary_cross_entropy_with_logits)
+_LABELLED = (nn.CrossEntropyLoss, nn.NLLLoss, functional.cross_entropy, functional.nll_loss)
 _CONVEX_MODULES = (
     nn.MSELoss,
     nn.CrossEntropyLoss,
@@ -203,6 +229,10 @@ _CONVEX_MODULES = (
     nn.MultiLabelSoftMarginLoss,
     nn.KLDivLoss,
 )
+
+
+def _is_any(function: Any, kinds: tuple[Any, ...]) -> bool:
+    return any(function is kind or type(function) is kind for kind in kinds)
 
 
 def scalar(value: Any) -> Tensor:
@@ -220,7 +250,7 @@ def scalar(value: Any) -> Tensor:
 
 
 def shown_module(module: nn.Module) -> str:
-    """``MSELoss(reduction='mean')``."""
+    """How a loss module is shown, such as ``MSELoss(reduction='mean')``."""
     reduction = getattr(module, "reduction", None)
     detail = f"reduction={reduction!r}" if reduction else ""
     return f"{type(module).__name__}({detail})"

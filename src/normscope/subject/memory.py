@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
+from normscope.checks import as_float
 from normscope.errors import InputError, MeasurementError
 from normscope.subject.batch import Batch, float_leaves
 from normscope.subject.functional import ModelFunction
@@ -35,12 +37,12 @@ def budget_bytes(memory: str | int | None, device: torch.device) -> int:
     if memory is None:
         return int(SHARE * _free_bytes(device))
     if isinstance(memory, int) and not isinstance(memory, bool):
-        value = float(memory)
+        value = as_float(memory)
     else:
         match = re.fullmatch(r"\s*([\d.]+)\s*([kmgt]?i?)b?\s*", str(memory).lower())
         known = match is not None and match[1].count(".") <= 1 and match[2] in _UNITS
         value = float(match[1]) * _UNITS[match[2]] if match and known else -1.0
-    if value <= 0:
+    if not 0 < value < math.inf:
         raise InputError(
             f"memory={memory!r} is no amount of memory. Write '2GB', '512MiB', a number of bytes, "
             "or None for half of what is free."

@@ -15,6 +15,7 @@ from normscope.messages import kind_of
 from normscope.registry import near_match
 from normscope.subject.batch import Batch, call_arguments
 from normscope.subject.likelihoods import (
+    OF_DICTS,
     BernoulliLoss,
     CrossEntropy,
     LogProbabilityLoss,
@@ -30,12 +31,12 @@ _NAMED: dict[str, Callable[[], Loss]] = {
         "mse: half the squared error summed over outputs, mean over samples", "half"
     ),
     "cross_entropy": lambda: CrossEntropy("cross_entropy: softmax, mean over samples"),
+    "bce": lambda: BernoulliLoss(nn.BCEWithLogitsLoss()),
 }
 NO_TARGETS = (
-    "This needs the loss, and the data has no targets. Pass batches of (inputs, targets). Where "
-    "they are elsewhere in the batch pass outputs_fn(model, batch) -> (outputs, targets), such as "
-    "lambda model, batch: (model(**batch).logits, batch['labels']). Without targets only signals, "
-    "the Jacobian and the true or sampled Fisher matrix are defined."
+    "This needs the loss, and the data has no targets. Pass batches of (inputs, targets). "
+    f"{OF_DICTS} Without targets only signals, the Jacobian and the true or sampled Fisher matrix "
+    "are defined."
 )
 
 
@@ -44,7 +45,7 @@ class Objective:
     """A loss, and how a batch gives what it compares.
 
     Attributes:
-        loss: of outputs and targets; with ``loss_fn`` the output is the loss itself.
+        loss: loss of outputs and targets; with ``loss_fn`` the output is the loss itself.
         loss_fn: the user's ``loss_fn(model, batch)``, or None.
         outputs_fn: the user's ``outputs_fn(model, batch) -> (outputs, targets)``, or None: then a
             batch is (inputs, targets). No gradient goes through the targets.
@@ -89,7 +90,7 @@ class Objective:
     def judged(self, outputs: Any, targets: Any) -> Tensor:
         """The loss of outputs; what does not fit together is refused."""
         if self.has_outputs and targets is None:
-            raise InputError(NO_TARGETS)
+            raise InputError(NO_TARGETS + self._other_kind)
         try:
             self.loss.check(outputs, targets)
             return self.loss.value(outputs, targets)
@@ -188,6 +189,7 @@ def as_loss(loss: str | nn.Module | Callable[[Any, Any], Tensor]) -> Loss:
     """The loss that a name (in any case), a torch loss module or a function means."""
     if isinstance(loss, str):
         name = loss.strip().lower().replace("-", "_").replace(" ", "_")
+        name = "cross_entropy" if name == "ce" else name
         if name not in _NAMED:
             raise InputError(f"Unknown loss {loss!r}. {near_match(name, list(_NAMED))}")
         return _NAMED[name]()
@@ -200,10 +202,10 @@ def as_loss(loss: str | nn.Module | Callable[[Any, Any], Tensor]) -> Loss:
     if not callable(loss):
         shown = loss if isinstance(loss, int | float) else kind_of(loss)
         raise InputError(
-            "loss must be 'mse', 'cross_entropy', a torch loss module or a function "
+            "loss must be 'mse', 'cross_entropy', 'bce', a torch loss module or a function "
             f"loss(outputs, targets). Got {shown} instead."
         )
-    _check_two_arguments(loss, "loss(outputs, targets)", "loss_fn=lambda model, batch: ...")
+    _check_two_arguments(loss, "loss(outputs, targets)")
     name = getattr(loss, "__name__", type(loss).__name__)
     return CallableLoss(loss, f"{name}(outputs, targets), its own scale")
 
@@ -214,16 +216,16 @@ def _checked(function: Any, name: str) -> Any:
         return None
     what = f"{name}(model, batch)"
     if not callable(function) or isinstance(function, nn.Module | type):
-        hint = (
-            " It is a loss of outputs and targets: pass it as loss=." if name == "loss_fn" else ""
-        )
+        made = f"{function.__name__}()" if isinstance(function, type) else ""
+        hint = f" It is a loss of outputs and targets: pass it as loss={made}."
+        hint = hint if name == "loss_fn" else ""
         shown = repr(function) if isinstance(function, str) else kind_of(function)
         raise InputError(f"{name} must be a function {what}. Got {shown}.{hint}")
-    _check_two_arguments(function, what, f"{name}=lambda model, batch: ...")
+    _check_two_arguments(function, what, name)
     return function
 
 
-def _check_two_arguments(function: Callable[..., Any], what: str, instead: str) -> None:
+def _check_two_arguments(function: Callable[..., Any], what: str, instead: str = "loss_fn") -> None:
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # some built-in functions have none
@@ -232,9 +234,10 @@ def _check_two_arguments(function: Callable[..., Any], what: str, instead: str) 
         signature.bind(None, None)
     except TypeError:
         name = getattr(function, "__name__", type(function).__name__)
+        called = "your_function" if name == "<lambda>" else name
         raise InputError(
             f"{name}{signature} cannot be called as {what}, with two arguments. For a function of "
-            f"other arguments write {instead}"
+            f"other arguments write {instead}=lambda model, batch: {called}(model, *batch)."
         ) from None
 
 
@@ -273,9 +276,7 @@ def _module_loss(module: nn.Module) -> Loss:
             f"{type(module).__name__}(reduction='none') gives one number per sample, not a scalar. "
             "Use reduction='mean' or 'sum'."
         )
-    _check_two_arguments(
-        module.forward, "loss(outputs, targets)", "loss_fn=lambda model, batch: ..."
-    )
+    _check_two_arguments(module.forward, "loss(outputs, targets)")
     text = f"{shown_module(module)}, its own scale"
     weighted = any(getattr(module, name, None) is not None for name in ("weight", "pos_weight"))
     ignored = getattr(module, "ignore_index", None)

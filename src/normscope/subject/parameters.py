@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -167,8 +167,10 @@ def select_parameters(model: nn.Module, selection: Selection) -> ParameterSet:
 def _items(selection: Selection) -> list[str]:
     if selection is None:
         return []
-    several = isinstance(selection, Iterable) and not isinstance(selection, str)
-    items: list[Any] = list(selection) if several else [selection]
+    try:
+        items: list[Any] = [selection] if isinstance(selection, str) else list(selection)
+    except TypeError:
+        items = [selection]
     wrong = [item for item in items if not isinstance(item, str)]
     if wrong:
         raise InputError(

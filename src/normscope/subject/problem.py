@@ -18,6 +18,7 @@ from normscope.subject.objective import LossFn, LossLike, Objective, OutputsFn, 
 from normscope.subject.parameters import computed_dtype, floating_dtype
 from normscope.subject.reading import Listed, Reading, Source
 from normscope.subject.session import original_module
+from normscope.subject.usable import check_usable
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,8 +29,8 @@ class Problem:
         model: as given, without a compiled or parallel wrapper.
         source: the batches.
         objective: the loss and how a batch is run.
-        seed: of the order of the data, and of what the model draws.
-        graph: of the model, where it was read before.
+        seed: seed for the order of the data, and what the model draws.
+        graph: graph of the model, where it was read before.
     """
 
     model: nn.Module
@@ -92,19 +93,8 @@ def graph_of(problem: Problem, batch: Batch) -> Graph:
 
 
 def check_model(model: nn.Module) -> None:
-    """Refuse what is no module or scripted, has no values, or is spread over several devices."""
-    if not isinstance(model, nn.Module):
-        raise InputError(f"model must be a torch.nn.Module. Got {type(model).__name__} instead.")
-    if isinstance(model, torch.jit.ScriptModule):
-        raise InputError(
-            "A scripted module cannot be measured: its parameters cannot be exchanged. Pass the "
-            "original nn.Module."
-        )
-    if any(t.is_meta for t in (*model.parameters(), *model.buffers())):
-        raise InputError(
-            "The model is on the meta device and has no values. Build it on a real device, or call "
-            "model.to_empty(device=...) and load its weights."
-        )
+    """Refuse what cannot be used, or is spread over several devices."""
+    check_usable(model)
     devices = {str(p.device) for p in model.parameters()}
     if len(devices) > 1:
         raise InputError(

@@ -150,7 +150,7 @@ def read_generators(device: torch.device) -> dict[str, Any]:
 
 
 def write_generators(state: dict[str, Any], device: torch.device) -> None:
-    """Put them back."""
+    """Put the states of the random generators back."""
     torch.default_generator.set_state(state["torch"])
     np.random.set_state(state["numpy"])  # noqa: NPY002
     random.setstate(state["python"])

@@ -32,8 +32,8 @@ class Reading:
 
     Attributes:
         batch_size: samples in a batch, of data that has no batches of its own; None is 128.
-        num_batches: at most so many batches an epoch; None for all.
-        seed: of the order, of augmentation, and of what a loader draws.
+        num_batches: number of batches in an epoch; None for all.
+        seed: seed for the order, augmentation, and what a loader draws.
         shuffle: whether the order is drawn, anew every epoch.
         drop_last: leave a last batch with fewer samples out of every epoch.
         augment: ``augment(images, seed)`` of the images of a ``DataSet``.
@@ -184,9 +184,13 @@ def sampled(sizes: Sequence[int], left_out: int = 0) -> dict[str, str]:
     each = "" if len(set(sizes)) == 1 else "up to "
     return {
         "samples": f"{sum(sizes)} in {count}",
-        "batches": f"{count} of {each}{max(sizes)} samples",
-        "left out": f"{left_out} samples: a last, shorter batch" if left_out else "none",
+        "batches": f"{count} of {each}{_samples(max(sizes))}",
+        "left out": f"{_samples(left_out)}: a last, shorter batch" if left_out else "none",
     }
+
+
+def _samples(number: int) -> str:
+    return f"{number} sample{'s' if number != 1 else ''}"
 
 
 class Listed(Source):
@@ -201,7 +205,7 @@ class Listed(Source):
         self.description = f"{type(batches).__name__}, {len(batches)} batches"
 
     def items(self, epoch: int, start: int) -> Iterator[Any]:
-        """As they are."""
+        """The batches as the loader gives them."""
         return iter(self._items[start:])
 
     def smallest(self) -> Batch | None:

@@ -85,3 +85,10 @@ def sample_owner(shapes: list[torch.Size], device: torch.device) -> Tensor:
         index = torch.arange(rows, device=device)
         owners.append(index.repeat_interleave(max(shape.numel() // max(rows, 1), 0)))
     return torch.cat(owners)
+
+
+def label_owner(shape: torch.Size, device: torch.device) -> Tensor:
+    """Which label each entry of flat scores (samples, classes, *positions) belongs to."""
+    count = shape.numel() // max(shape[1], 1)
+    index = torch.arange(count, device=device).reshape(shape[0], 1, *shape[2:])
+    return index.expand(shape).reshape(-1)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, nn, overrides
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.utils.weight_norm import WeightNorm
 from torch.overrides import TorchFunctionMode
@@ -26,6 +26,7 @@ from normscope.subject.interrupts import close_interrupted, held
 from normscope.subject.process import attributes, kept_process, kept_random, reseed, shared
 
 _REAL: Any = (checkpoints.CheckpointFunction, checkpoints._checkpoint_without_reentrant_generator)
+_overrides: Any = overrides  # without types
 _CONTAINERS = (dict, list, set, deque)
 _NESTED = (*_CONTAINERS, tuple)
 _PLAIN = (str, int, float, type(None))
@@ -237,6 +238,35 @@ def _differentiable_kernels(model: nn.Module) -> Iterator[None]:
             if isinstance(module, nn.Embedding | nn.EmbeddingBag):
                 module.sparse = False  # a sparse gradient cannot be differentiated again
         yield
+
+
+class FullPrecision(TorchFunctionMode):
+    """Operations without autocast, where a model switches it on inside ``forward``.
+
+    Rounding to bfloat16 would drown small derivatives, and types would not match.
+
+    Attributes:
+        needed: whether autocast was met.
+        tried: to be set by the user of this mode, once the model has run in it.
+    """
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self._kind, self.needed, self.tried = kind, False, False
+
+    def __exit__(self, *error: Any) -> None:
+        # An interrupt can come while torch has taken the mode away; the session puts all back.
+        if self in _overrides._get_current_function_mode_stack()[-1:]:
+            super().__exit__(*error)  # type: ignore[no-untyped-call]
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        if func is torch.is_autocast_enabled or not torch.is_autocast_enabled(self._kind):
+            return func(*args, **(kwargs or {}))
+        self.needed = True
+        with torch.autocast(self._kind, enabled=False):
+            return func(*args, **(kwargs or {}))
 
 
 class _ExplicitWeightNorm(TorchFunctionMode):

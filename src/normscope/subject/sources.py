@@ -79,7 +79,7 @@ class Rows(Source):
         return augment(item[0], child_seed(self.reading.seed, "batch", epoch, place)), *item[1:]
 
     def fingerprint(self) -> str:
-        """Of all tensors."""
+        """A checksum of all tensors."""
         value = 0
         for tensor in self._tensors:
             flat = tensor.detach().cpu().contiguous().reshape(-1)
@@ -87,7 +87,7 @@ class Rows(Source):
         return f"{value:08x}"
 
     def smallest(self) -> Batch | None:
-        """The last one."""
+        """The last batch of an epoch, which is the smallest."""
         return list(self.epoch(0, (self.per_epoch or 1) - 1))[-1]
 
 
@@ -145,7 +145,7 @@ class Samples(Loaded):
         return [rows.tolist() for rows in order]
 
     def items(self, epoch: int, start: int) -> Iterator[Any]:
-        """Batches of samples."""
+        """The samples in batches of the given size."""
         how: dict[str, Any] = {"batch_size": self.reading.size, "drop_last": self.reading.drop_last}
         if self._count is not None:
             how = {"batch_sampler": self._order(epoch)}
@@ -248,5 +248,5 @@ class Replayed:
 def _length(data: Any) -> int | None:
     try:
         return len(data) if isinstance(data, Sized) else None
-    except (TypeError, NotImplementedError):  # a loader over a stream has __len__ and cannot tell
+    except Exception:  # a loader over a stream has __len__ and cannot tell
         return None

@@ -86,7 +86,7 @@ def in_words(model: nn.Module, statistics: str) -> str:
 
 def check_statistics(model: nn.Module, statistics: str) -> None:
     """Refuse an unknown name, and running statistics where a layer keeps none."""
-    if statistics not in STATISTICS:
+    if not isinstance(statistics, str) or statistics not in STATISTICS:
         meanings = "; ".join(STATISTICS.values())
         raise InputError(
             f"Unknown statistics {statistics!r}. Say what batch norm does ({meanings}); a model "

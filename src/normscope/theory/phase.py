@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
+from normscope.checks import checked_count
 from normscope.errors import InputError
 from normscope.refs import POOLE2016, SCHOENHOLZ2017, equation
 from normscope.results.phase import PhaseDiagram
@@ -16,6 +17,8 @@ from normscope.theory.meanfield.fixed_points import (
     length_fixed_point,
     length_slope,
 )
+
+MOST_POINTS = 10_000_000
 
 
 @equation(SCHOENHOLZ2017, "Eq. (8)-(10)")
@@ -41,6 +44,7 @@ def phase_diagram(
     act = activation_of(activation)
     weight = _checked("weight_variances", weight_variances)
     bias = _checked("bias_variances", bias_variances)
+    checked_count(weight.size * bias.size, "The number of points of a diagram", most=MOST_POINTS)
     w, b = np.meshgrid(weight, bias)
     length = length_fixed_point(act, w, b)
     finite = np.isfinite(length)
@@ -71,7 +75,7 @@ def phase_diagram(
 def _checked(name: str, values: ArrayLike) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     try:
         array = np.atleast_1d(np.asarray(values, dtype=float))
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise InputError(f"{name} must be a number or a list of numbers. Got {values!r}.") from None
     if array.ndim != 1 or not array.size:
         raise InputError(f"{name} must be a number or a list of numbers. Got shape {array.shape}.")

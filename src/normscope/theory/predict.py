@@ -9,6 +9,7 @@ from typing import overload
 import numpy as np
 from numpy.typing import ArrayLike
 
+from normscope.checks import LARGEST
 from normscope.errors import InputError, TheoryError
 from normscope.registry import check_choice
 from normscope.results.prediction import Prediction, PredictionSet
@@ -172,9 +173,9 @@ def _checked_samples(samples: int | None) -> int | None:
     if samples is None:
         return None
     whole = hasattr(samples, "__index__") and not isinstance(samples, bool)
-    if not whole or int(samples) < 1:
+    if not whole or not 1 <= int(samples) <= LARGEST:
         raise InputError(
-            f"samples must be a positive integer, or None for infinity. Got {samples!r}."
+            f"samples must be a positive integer, or None for infinity. Got {samples!r:.40}."
         )
     return int(samples)
 

@@ -72,9 +72,9 @@ def gaussian_pair_mean(
 
     Args:
         function: f, elementwise on arrays.
-        variance: of x.
-        covariance: of x and y; the correlation is clipped to [-1, 1].
-        variance2: of y; that of x if not given.
+        variance: variance of x.
+        covariance: covariance of x and y; the correlation is clipped to [-1, 1].
+        variance2: variance of y; that of x if not given.
         kinks: points where f is not smooth.
     """
     a1, a2, b = np.broadcast_arrays(

@@ -1,4 +1,4 @@
-"""Batch norm as population norm plus gamma decay: strengths and loss gaps, for samples at hand.
+"""Batch norm as population norm plus gamma decay: strengths and loss gaps, for given samples.
 
 Three parts: the law of the batch statistics (``batch_statistics``), the gap of one layer whose
 loss, slopes and curvatures are known sample by sample (here), and closed forms for one-layer

@@ -1,4 +1,4 @@
-"""Training: a small loop that emits events, knows divergence, and can be killed."""
+"""Training: a small loop that reports events, detects divergence, and can resume after a kill."""
 
 from normscope.measure.divergence import Divergence
 from normscope.train.checkpoint import Checkpoint

@@ -141,7 +141,7 @@ class Training:
         self._losses.append(float(loss.detach()))
         self._judge(self._losses[-1])
         penalty, clip = plan.options.penalty, plan.options.clip
-        total = loss if penalty is None else loss + penalty(plan.model)
+        total = loss if penalty is None else loss + self._penalty(penalty(plan.model))
         torch.autograd.backward(total)
         if clip is not None:
             torch.nn.utils.clip_grad_norm_(plan.model.parameters(), clip)
@@ -165,6 +165,14 @@ class Training:
                 "a loss_fn or outputs_fn use a model of its own, not the one it is given?"
             )
         return loss
+
+    @staticmethod
+    def _penalty(value: Any) -> Tensor:
+        if not isinstance(value, Tensor) or value.numel() != 1:
+            raise InputError(
+                f"penalty(model) must return one number as a tensor. Got {value!r:.60}."
+            )
+        return value
 
     def _set_lrs(self) -> float:
         plan = self._plan

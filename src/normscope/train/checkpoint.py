@@ -15,36 +15,9 @@ from typing import Any
 import torch
 
 from normscope.errors import InputError
+from normscope.files import write_atomically
 
 FORMAT = 1
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Give ``path`` this content; a kill at any moment leaves the old file or the new one.
-
-    The bytes go to a neighbour file first and reach the disk before the name changes.
-    """
-    scratch = path.with_name(f".{path.name}.part")  # one name: the rest of a kill is written over
-    try:
-        with scratch.open("wb") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(scratch, path)
-    except BaseException:
-        scratch.unlink(missing_ok=True)
-        raise
-    _sync_folder(path.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    if os.name != "posix":  # elsewhere a folder cannot be opened
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def config_hash(config: dict[str, Any]) -> str:
@@ -66,6 +39,8 @@ class Checkpoint:
     def __init__(
         self, path: str | os.PathLike[str], config: dict[str, Any], *, every: int | None
     ) -> None:
+        if not isinstance(path, str | os.PathLike):
+            raise InputError(f"checkpoint must be the name of a file. Got {path!r}.")
         self.path = Path(path)
         if self.path.is_dir():
             raise InputError(

@@ -72,7 +72,7 @@ class DivergingUpdate:
         Args:
             model: the network that was trained.
             loss: that of the training; or pass ``loss_fn``.
-            **options: of :func:`normscope.landscape`: ``distances``, ``layers``, ``statistics``.
+            **options: for :func:`normscope.landscape`: ``distances``, ``layers``, ``statistics``.
         """
         rule = Divergence(floor=self.limit, factor=NONE)
         return landscape(
@@ -120,7 +120,7 @@ def diverging_update(
     """Train a copy of ``model`` until an update makes the loss diverge on its own batch.
 
     The first update after which the loss on the same batch is not finite or above max(1000, 10
-    times the initial loss) (Bjorck et al. 2018, Sec. 3.2, with the second term for networks that
+    times the initial loss) (Bjorck et al. 2018, Sec. 3.4, with the second term for networks that
     start above 1000). ``update.path(model, loss)`` then is the landscape between the two states,
     their Figs 5 and 6. Each update costs one forward pass more than in training. The model itself
     is left as it was.
@@ -134,12 +134,12 @@ def diverging_update(
         lr: learning rate.
         max_steps: updates to wait for divergence; none is a result too.
         optimizer: ``"sgd"``, ``"adam"``, ``"adamw"``, or a function of the parameters.
-        momentum: of sgd.
+        momentum: SGD momentum.
         weight_decay: as in torch.
         batch_size: as in :func:`fit`.
         num_batches: as in :func:`fit`.
         divergence: the rule.
-        seed: of order and dropout.
+        seed: seed for order and dropout.
 
     Example:
         >>> net = nn.Linear(1, 1, bias=False)

@@ -62,9 +62,9 @@ def evaluate(
         loss_fn: ``loss_fn(model, batch)`` in place of ``loss``; then there is no accuracy, and
             every batch counts by its first axis.
         outputs_fn: as in ``fit``.
-        batch_size: samples at a time, 128 by default; a loader brings its own.
+        batch_size: samples at a time, 128 by default; a loader keeps its own.
         num_batches: the first so many batches in the order of ``seed``; None for all.
-        seed: of the order, and of a model that draws in evaluation mode too.
+        seed: seed for the order, and a model that draws in evaluation mode too.
 
     Returns:
         Sums over samples in float64; the last, shorter batch counts by its size.

@@ -128,7 +128,7 @@ class AdaptiveGammaDecay:
         curvature: ``"exact"`` (Hessian), ``"probes"`` (Gauss-Newton, labels drawn from the model),
             or ``"auto"``: exact for layers of up to 64 channels without positions.
         probes: label draws per sample.
-        seed: of subset and probes.
+        seed: seed for subset and probes.
 
     Example:
         decay = adaptive_gamma_decay(net, data, "cross_entropy", batch_size=128)

@@ -15,8 +15,9 @@ from normscope.errors import InputError
 from normscope.measure.divergence import Divergence
 from normscope.subject.data import as_source
 from normscope.subject.objective import LossFn, LossLike, Objective, OutputsFn, as_objective
-from normscope.subject.problem import model_device
+from normscope.subject.problem import check_model, model_device
 from normscope.subject.process import training
+from normscope.subject.usable import usable_device
 from normscope.train._training import Training
 from normscope.train.checkpoint import Checkpoint
 from normscope.train.gamma_decay import Penalty
@@ -71,14 +72,14 @@ def fit(
         data: the name of a data set, a ``DataSet``, a pair (inputs, targets), a torch ``Dataset``,
             a loader or a list of batches. Floating-point tensors take the type of the model's
             parameters. Batches that can be read only once are kept, unless ``epochs=1``.
-        loss: ``"cross_entropy"``, ``"mse"`` (labels become one-hot), a torch loss, or
+        loss: ``"cross_entropy"``, ``"mse"`` (labels become one-hot), ``"bce"``, a torch loss, or
             ``loss(outputs, targets)``.
         loss_fn: ``loss_fn(model, batch)`` in place of ``loss``, for batches of any form.
         outputs_fn: ``outputs_fn(model, batch) -> (outputs, targets)`` beside ``loss``, for batches
             that are not (inputs, targets).
         lr: learning rate; the base rate of ``schedule``.
         optimizer: ``"sgd"``, ``"adam"``, ``"adamw"``, or a function of the parameters.
-        momentum: of sgd, in torch's convention.
+        momentum: SGD momentum, in torch's convention.
         weight_decay: as in torch; 0 unless set.
         epochs: passes over the data; exactly one of ``epochs`` and ``steps``.
         steps: updates, over as many epochs as they take.
@@ -97,7 +98,7 @@ def fit(
         refreshers: objects whose ``step()`` is called before every update.
         callbacks: functions of an ``Event``; one may raise ``StopTraining``.
         device: where to train; by default where the model is. Batches are moved there.
-        seed: of order, augmentation and dropout.
+        seed: seed for order, augmentation and dropout.
         checkpoint: file to write the whole state to, atomically.
         checkpoint_every: updates between two checkpoints; None is each epoch, and each minute.
         resume: continue from ``checkpoint`` if it exists (bit for bit on a CPU; its settings must
@@ -117,9 +118,8 @@ def fit(
         optimizer, lr, momentum, weight_decay, epochs, steps, batch_size, num_batches, shuffle,
         drop_last, augment, schedule, penalty, clip, divergence, seed,
     )  # fmt: skip
-    if not isinstance(model, nn.Module):
-        raise InputError(f"fit trains a torch module. Got a {type(model).__name__}.")
-    place = torch.device(device) if device is not None else model_device(model)
+    check_model(model)
+    place = usable_device(device) if device is not None else model_device(model)
     objective = as_objective(loss, loss_fn, outputs_fn)
     helpers = refreshers, callbacks, checkpoint, checkpoint_every
     return train(model.to(place), data, objective, options, *helpers, resume=resume)
@@ -144,6 +144,8 @@ def train(
             f"callbacks must be a list of functions of an event. Got {callbacks!r}: put a single "
             "one in a list."
         )
+    if isinstance(refreshers, str) or not all(hasattr(r, "step") for r in refreshers):
+        raise InputError(f"refreshers must be a list of objects with step(). Got {refreshers!r}.")
     source = as_source(data, options.reading(model, objective))
     if source.own_batches:
         options.refuse_batch_options()

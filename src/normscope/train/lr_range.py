@@ -92,13 +92,13 @@ def lr_range_test(
         bracket: first and last rate; None is a factor 1e3 to either side of a guess.
         steps: updates from the first to the last rate; divergence ends it before.
         optimizer: as in ``max_stable_lr``.
-        momentum: of sgd, in torch's convention.
+        momentum: SGD momentum, in torch's convention.
         weight_decay: as in torch.
-        batch_size: 128 by default; a loader brings its own.
+        batch_size: 128 by default; a loader keeps its own.
         num_batches: the first so many batches of every epoch; None for all.
         divergence: the rule that ends the test.
         device: where to train; by default where the model is.
-        seed: of the order of the samples and of a factory.
+        seed: seed for the order of the samples and a factory.
 
     Returns:
         The history as arrays, fit, suggestion with interval and rule; ``ok`` and ``reason``.
@@ -192,7 +192,7 @@ def _turn(lrs: Array, curve: Array, noise: Array, *, diverged: bool) -> float:
 
 
 def local_fit(x: Array, y: Array) -> tuple[Array, ...]:
-    """Value, slope, its standard error and the noise of a Gaussian-weighted line at every x.
+    """Value, slope, its standard error and the noise of a Gaussian-weighted linear fit at every x.
 
     Far-off points lose their weight (bisquare, as in LOWESS): with momentum a loss swings through
     zero, and its logarithm has dips.
@@ -223,7 +223,7 @@ def _weighted_lines(offset: Array, y: Array, weight: Array) -> tuple[Array, ...]
 
 
 def _weighted_median(values: Array, weight: Array) -> Array:
-    """Row by row."""
+    """The weighted median of each row."""
     order = np.argsort(values, axis=1)
     share = np.cumsum(np.take_along_axis(weight, order, 1), axis=1)
     middle = np.argmax(share >= share[:, -1:] / 2, axis=1)

@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterable
 import torch
 from torch import nn
 
+from normscope.checks import as_float
 from normscope.errors import InputError
-from normscope.messages import kind_of
+from normscope.messages import failure, kind_of
 from normscope.registry import Registry
 
 OptimizerFactory = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
@@ -44,13 +45,23 @@ optimizers: Registry[Builder] = Registry(
 
 
 def check_optimizer(optimizer: object) -> None:
-    """Refuse an optimizer that is bound to the parameters of one model."""
+    """Refuse what is no optimizer, and one that is bound to the parameters of one model."""
+    if isinstance(optimizer, torch.optim.lr_scheduler.LRScheduler):
+        raise InputError(
+            f"optimizer must be an optimizer. Got {kind_of(optimizer)}, a schedule: pass its "
+            ".optimizer to examine, what_if or suggest_lr, or a name with lr=."
+        )
     if isinstance(optimizer, torch.optim.Optimizer):
         kind = type(optimizer).__name__
         raise InputError(
             f"optimizer must be a name or a function of the parameters, since copies are trained. "
             f"Got {kind_of(optimizer)}, which holds the parameters of one model: pass "
             f"lambda p: torch.optim.{kind}(p, ...)."
+        )
+    if not isinstance(optimizer, str) and not callable(optimizer):
+        raise InputError(
+            f"optimizer must be a name ({', '.join(optimizers)}) or a function of the parameters "
+            f"that returns a torch optimizer. Got {kind_of(optimizer)}."
         )
 
 
@@ -99,7 +110,16 @@ def _from_factory(
             "An optimizer given as a function holds its own lr, momentum and weight decay. Leave "
             "these arguments out, or name the optimizer: 'sgd', 'adam'."
         )
-    built = factory(trainable)
+    return made_by(factory, trainable)
+
+
+def made_by(factory: OptimizerFactory, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+    """The optimizer that a function of the parameters makes."""
+    try:
+        built = factory(parameters)
+    except Exception as error:  # whatever a user's function raises
+        name = getattr(factory, "__name__", type(factory).__name__)
+        raise InputError(f"{name} cannot make an optimizer: {failure(error)}.") from error
     if not isinstance(built, torch.optim.Optimizer):
         raise InputError(
             f"optimizer must be a name or a function parameters -> torch.optim.Optimizer. It gave "
@@ -109,7 +129,6 @@ def _from_factory(
 
 
 def _check(name: str, value: float, *, below: float = math.inf) -> None:
-    number = float(value) if isinstance(value, int | float) else math.nan
-    if not 0 <= number < below:
+    if not 0 <= as_float(value) < below:
         upper = f" and below {below:g}" if math.isfinite(below) else " and finite"
-        raise InputError(f"{name} must be a number from 0{upper}. Got {value!r} instead.")
+        raise InputError(f"{name} must be a number from 0{upper}. Got {value!r:.40} instead.")

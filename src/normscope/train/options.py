@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from normscope.checks import checked_count
+from normscope.checks import checked_count, checked_positive
 from normscope.data.dataset import Augment
 from normscope.errors import InputError
 from normscope.measure.divergence import Divergence
@@ -30,7 +29,7 @@ class TrainingOptions:
     Attributes:
         optimizer: a name, or a function of the parameters.
         lr: learning rate, if the optimizer is named.
-        momentum: of sgd.
+        momentum: SGD momentum.
         weight_decay: as in torch.
         epochs: passes over the data.
         steps: updates.
@@ -38,12 +37,12 @@ class TrainingOptions:
         num_batches: batches in an epoch, at most.
         shuffle: a new order every epoch.
         drop_last: leave out a last, shorter batch.
-        augment: of images.
-        schedule: of the learning rate.
+        augment: augmentation of the images.
+        schedule: learning-rate schedule.
         penalty: added to the loss.
         clip: largest norm of the gradient.
         divergence: the rule that ends a training run.
-        seed: of order, augmentation and dropout.
+        seed: seed for order, augmentation and dropout.
     """
 
     optimizer: str | OptimizerFactory = "sgd"
@@ -65,12 +64,16 @@ class TrainingOptions:
 
     def __post_init__(self) -> None:
         checked_seed(self.seed)
+        if isinstance(self.optimizer, str):
+            object.__setattr__(self, "optimizer", self.optimizer.lower())
         as_schedule(self.schedule)
+        if isinstance(self.optimizer, str):
+            object.__setattr__(self, "optimizer", self.optimizer.lower())
         for name in ("epochs", "steps"):
             if getattr(self, name) is not None:
-                checked_count(getattr(self, name), name)
-        if self.clip is not None and not 0 < self.clip < math.inf:
-            raise InputError(f"clip must be a number above 0, or None. Got {self.clip!r} instead.")
+                object.__setattr__(self, name, checked_count(getattr(self, name), name))
+        if self.clip is not None:
+            checked_positive(self.clip, "clip")
         if self.penalty is not None and not callable(self.penalty):
             raise InputError(
                 "penalty must be a function of the model, such as gamma_decay(0.01). Got "

@@ -26,7 +26,7 @@ class Stateful(Protocol):
     """Something with a state, of tensors and plain values, that a checkpoint keeps."""
 
     def state_dict(self) -> dict[str, Any]:
-        """The state."""
+        """The state that a checkpoint keeps."""
 
     def load_state_dict(self, state: Any, /) -> object:
         """Take a state back."""
@@ -36,7 +36,7 @@ class Refresher(Stateful, Protocol):
     """Something to do before every update, such as ``nn.PopulationRefresher``."""
 
     def step(self) -> object:
-        """Do it."""
+        """Do what is due before this update."""
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ class Event(Record):
             of the update that is not made, ``"done"`` once at the end.
         step: number of updates made so far; ``losses[step - 1]`` led to the latest one.
         epoch: the epoch, from 0.
-        loss: of the mini-batch before its update; the mean over the epoch for ``"epoch"``.
+        loss: loss of the mini-batch before its update; the mean over the epoch for ``"epoch"``.
         lr: learning rate of the first parameter group.
         outcome: for ``"done"``, how it ended.
     """
@@ -96,6 +96,10 @@ class TrainingRun(Record):
             settings,
         ]
         return "\n".join(lines)
+
+    def __str__(self) -> str:
+        """One line: runs are printed in loops."""
+        return repr(self)
 
     def __repr__(self) -> str:
         return (

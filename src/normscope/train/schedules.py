@@ -37,7 +37,7 @@ class Constant(Schedule):
     """The base rate throughout."""
 
     def lr(self, base: float, when: When) -> float:
-        """``base``."""
+        """The base rate, at every step."""
         return base
 
 

@@ -43,7 +43,7 @@ def test_the_table(saved, capsys):
 
 def test_the_page_is_alone_and_escaped(saved, tmp_path, capsys):
     target = tmp_path / "c.html"
-    assert main(["compare", *saved, "--output", str(target)]) == 0
+    assert main(["compare", *saved, "--page", str(target)]) == 0
     assert f"Wrote {target}" in capsys.readouterr().err
     text = target.read_text(encoding="utf-8")
     assert len(text.encode()) < 3_000_000
@@ -57,7 +57,7 @@ def test_the_page_is_alone_and_escaped(saved, tmp_path, capsys):
 
 def test_the_page_of_no_difference(saved, tmp_path):
     target = tmp_path / "c.html"
-    assert main(["compare", saved[1], saved[1], "--output", str(target)]) == 0
+    assert main(["compare", saved[1], saved[1], "--page", str(target)]) == 0
     text = target.read_text(encoding="utf-8")
     assert "No finding appeared, disappeared or changed its severity" in text
     assert "<figure" not in text
@@ -70,7 +70,7 @@ def test_the_page_of_no_difference(saved, tmp_path):
         ([], "the first is missing"),
         (["A"], "the second is missing"),
         (["A", "no.json"], "There is no file or folder no.json"),
-        (["A", "B", "--output", "p.png"], "A page file ends in .html"),
+        (["A", "B", "--page", "p.png"], "A page file ends in .html"),
     ],
 )
 def test_refusals(words, part, saved, capsys):

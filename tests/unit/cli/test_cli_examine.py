@@ -2,6 +2,7 @@
 
 import json
 import re
+import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -47,6 +48,15 @@ def optimizer(parameters):
 
 def apart(model, batch):
     return torch.ones((), requires_grad=True).square()
+
+class Strange(nn.Module):  # most of it is in a product that is no layer
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.table, self.head = nn.Parameter(torch.randn(64, 170)), nn.Linear(64, 10)
+
+    def forward(self, x):
+        return self.head((x[..., None] * self.table).amax(-1))
 
 def nothing():
     return []
@@ -165,8 +175,8 @@ def test_what_is_shown(capsys):
     assert lines[0].startswith("Sequential with 1,114 parameters: 1 batch of 128 samples")
     assert lines[1].startswith("  lambda_max of the loss (Gauss-Newton) = ")
     assert "NOTE  The learning rate 10 is above the local threshold" in shown
-    assert "  -> If the loss rises" in shown
-    assert "checks are fine" in shown
+    assert "  -> No action needed unless the loss rises" in shown
+    assert "checks passed" in shown
 
 
 def test_a_terminal_gets_colours(capsys, monkeypatch):
@@ -183,7 +193,7 @@ def test_a_terminal_gets_colours(capsys, monkeypatch):
 
 def test_page_and_data(capsys, tmp_path):
     page, data = tmp_path / "page.html", tmp_path / "data.json"
-    said = output([*NET, "--output", page, "--save-data", data], capsys).err
+    said = output([*NET, "--page", page, "--save-data", data], capsys).err
     assert said == f"Wrote {data}\nWrote {page}\n"
     saved = Examination.from_json(data.read_text())
     same(saved, examine(network(NET[0]), "digits", momentum=0))
@@ -327,8 +337,8 @@ def test_a_toml_file(capsys, tmp_path):
         ([*NET, "--weights", "other.pt"], ["other.pt does not fit", "Missing key(s)", "layer1.w"]),
         ([*NET, "--weights", "text.pt"], ["text.pt holds no weights", "model.state_dict()"]),
         ([*NET, "--weights", "list.pt"], ["list.pt holds a list"]),
-        ([*NET, "--output", "page.pdf"], [".html"]),
-        ([*NET, "--output", "nowhere/page.html"], ["There is no folder nowhere"]),
+        ([*NET, "--page", "page.pdf"], [".html"]),
+        ([*NET, "--page", "nowhere/page.html"], ["There is no folder nowhere"]),
         ([*NET, "--save-data", "data.txt"], [".json"]),
         ([*NET, "--save-data", "nowhere/data.json"], ["There is no folder nowhere"]),
         ([*NET, "--presett", "fast"], ["unknown flag --presett", "--preset"]),
@@ -388,6 +398,16 @@ def test_a_measurement_that_fails_leaves_the_rest_and_exits_3(capsys, monkeypatc
     assert "loss = " in shown
 
 
+def test_what_could_not_be_judged_exits_3(capsys, own):
+    """A finding at or above --fail-on counts more; notes and could not judge are none such."""
+    words = ["my_examined:Strange", "--data", "my_examined:loader", "--optimizer", "adam"]
+    shown = output(words, capsys, code=3).out
+    assert shown.startswith("Could not judge: only 6% of the parameters")
+    assert output([*words, "--fail-on", "note"], capsys, code=3).out
+    first = json.loads(output([*words, "--json"], capsys, code=3).out)["findings"][0]
+    assert (first["rule"], first["severity"]) == ("coverage", "unjudged")
+
+
 def test_no_time_for_all(capsys, monkeypatch, machine):
     monkeypatch.setitem(STEPS, "sharpness", replace(STEPS["sharpness"], gradients=1e9))
     shown = output([*NET, "--max-seconds", "60"], capsys, code=3).out
@@ -412,7 +432,7 @@ def test_a_grave_finding_counts_more_than_a_missing_measurement(
 def test_interruption_saves_what_is_known(capsys, monkeypatch, tmp_path):
     monkeypatch.setitem(STEPS, "sharpness", failing(KeyboardInterrupt()))
     page, data = tmp_path / "page.html", tmp_path / "data.json"
-    asked = ["--output", page, "--save-data", data, "--fail-on", "note"]
+    asked = ["--page", page, "--save-data", data, "--fail-on", "note"]
     shown = output([*NET, *asked], capsys, code=3)
     assert "NOT COMPLETE: interrupted during 'sharpness'" in shown.out
     saved = Examination.from_json(data.read_text())
@@ -440,15 +460,21 @@ class Net(nn.Module):
     def forward(self, x):
         Net.calls += 1
         if Net.calls == CALLS:
-            signal.raise_signal(signal.SIGINT)
+            for name in NAMES:
+                signal.raise_signal(getattr(signal, name))
         return self.inner(x.flatten(1))
 """
 
 
-@pytest.mark.parametrize(("calls", "code"), [(1, 130), (100, 3)])
-def test_ctrl_c_in_a_process_of_its_own(calls, code, tmp_path):
-    """A real signal: before the first measurement there is nothing to save."""
-    (tmp_path / "signals.py").write_text(SIGNALS.replace("CALLS", str(calls)))
+@pytest.mark.parametrize(
+    ("calls", "names", "code"),
+    [(1, ["SIGINT"], 130), (100, ["SIGINT"], 3), (100, ["SIGTERM"], 3), (100, ["SIGHUP"], 3),
+     (1, ["SIGTERM"], 130), (100, ["SIGINT"] * 3, 3), (100, ["SIGHUP", "SIGTERM", "SIGINT"], 3)],
+)  # fmt: skip
+def test_signals_in_a_process_of_its_own(calls, names, code, tmp_path):
+    """Real ones: before the first measurement there is nothing to save."""
+    text = SIGNALS.replace("CALLS", str(calls)).replace("NAMES", repr(names))
+    (tmp_path / "signals.py").write_text(text)
     command = [sys.executable, "-m", "normscope", "examine", "signals:Net", "--data", "digits"]
     command += ["--preset", "standard", "--save-data", "data.json"]
     done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=tmp_path)
@@ -458,3 +484,56 @@ def test_ctrl_c_in_a_process_of_its_own(calls, code, tmp_path):
     if code == 3:
         assert Examination.from_json((tmp_path / "data.json").read_text()).partial
         assert "NOT COMPLETE: interrupted" in done.stdout
+
+
+def test_what_ignores_a_signal_goes_on_to(tmp_path):
+    """``nohup`` has the hangup ignored."""
+    text = SIGNALS.replace("CALLS", "100").replace("NAMES", "['SIGHUP']")
+    (tmp_path / "signals.py").write_text(text)
+    command = [sys.executable, "-m", "normscope", "examine", "signals:Net", "--data", "digits"]
+    ignoring = "import os, signal, sys; signal.signal(signal.SIGHUP, signal.SIG_IGN); "
+    ignoring += "os.execv(sys.argv[1], sys.argv[1:])"
+    command = [sys.executable, "-c", ignoring, *command, "--preset", "standard"]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_data_come_first_and_a_second_interrupt_skips_the_page(capsys, monkeypatch, tmp_path):
+    page, data = tmp_path / "page.html", tmp_path / "data.json"
+    seen = []
+
+    def drawing(*_):
+        seen.append(Examination.from_json(data.read_text()).partial)
+        signal.raise_signal(signal.SIGINT)
+        pytest.fail("the drawing should have ended")
+
+    before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)]
+    monkeypatch.setitem(STEPS, "sharpness", failing(KeyboardInterrupt()))
+    monkeypatch.setattr(Examination, "save", drawing)
+    shown = output([*NET, "--page", page, "--save-data", data], capsys, code=3)
+    assert seen == ["interrupted during 'sharpness'"]
+    assert shown.err.splitlines() == [
+        f"Wrote {data}", "Drawing the page; press Ctrl-C again to skip it", f"Skipped {page}"
+    ]  # fmt: skip
+    assert "NOT COMPLETE" in shown.out
+    assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)] == before
+
+
+def test_interrupts_after_the_first_do_not_cost_the_data(capsys, monkeypatch, tmp_path):
+    """While it is written they are noted only, and then skip the page."""
+    from normscope.cli import delivery
+
+    page, data = tmp_path / "page.html", tmp_path / "data.json"
+    real = delivery.write_atomically
+
+    def writing(path, content):
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGTERM)
+        real(path, content)
+
+    monkeypatch.setattr(delivery, "write_atomically", writing)
+    monkeypatch.setattr(Examination, "save", lambda *_: pytest.fail("should be skipped"))
+    shown = output([*NET, "--page", page, "--save-data", data], capsys, code=3)
+    assert Examination.from_json(data.read_text()).partial == "interrupted during 'sharpness'"
+    assert f"Skipped {page}" in shown.err
+    assert "NOT COMPLETE" in shown.out

@@ -10,6 +10,7 @@ import pytest
 
 from normscope.cli.main import COMMANDS, main
 
+FILES = ("--page", "--save-data", "--chart")
 MODEL = """
 from torch import nn
 
@@ -44,5 +45,5 @@ def test_the_examples_in_the_help_run(command, tmp_path, monkeypatch, capfd):
     for program, *words in lines:
         assert program == "normscope"
         assert main(words) == 0, capfd.readouterr().err
-        written = [words[i + 1] for i, word in enumerate(words) if word in ("--chart", "--output")]
+        written = [words[i + 1] for i, word in enumerate(words) if word in FILES]
         assert all(Path(name).stat().st_size for name in written)

@@ -85,11 +85,12 @@ def test_interrupt_ends_cleanly(monkeypatch, capsys):
 
 def test_a_file_that_cannot_be_written_is_one_line(monkeypatch, capsys, tmp_path):
     def full(*_, **__):
-        raise OSError(28, "No space left on device", "chart.svg")
+        raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("pathlib.Path.write_bytes", full)
-    assert main(["predict", NETWORK, "--chart", str(tmp_path / "chart.svg")]) == 2
-    assert capsys.readouterr().err.endswith("error: No space left on device: chart.svg\n")
+    monkeypatch.setattr("os.fsync", full)
+    chart = tmp_path / "chart.svg"
+    assert main(["predict", NETWORK, "--chart", str(chart)]) == 2
+    assert capsys.readouterr().err == f"error: {chart} was not written: No space left on device\n"
 
 
 def test_a_bug_is_not_swallowed(monkeypatch):

@@ -34,7 +34,7 @@ def outcomes(limit):
 
 def test_bisection_is_max_stable_lr(capsys, tmp_path):
     file, chart = tmp_path / "m.json", tmp_path / "m.svg"
-    words = [*NET, *QUICK, "--momentum", 0.9, "--seed", 2, "--output", file, "--chart", chart]
+    words = [*NET, *QUICK, "--momentum", 0.9, "--seed", 2, "--save-data", file, "--chart", chart]
     said = output([*words, "--criterion", "does-not-learn"], capsys)
     assert said.err == f"Wrote {file}\nWrote {chart}\n"
     assert "<svg" in chart.read_text()
@@ -46,7 +46,7 @@ def test_bisection_is_max_stable_lr(capsys, tmp_path):
     assert outcomes(found) == outcomes(wanted)
     assert (found.diverges, found.does_not_learn) == (wanted.diverges, wanted.does_not_learn)
     lines = said.out.splitlines()
-    assert lines[0].endswith("(does-not-learn)")
+    assert lines[0].startswith("largest learning rate that learns: ")
     assert lines[1].split()[0] == "diverges"
     assert lines[2].split()[0] == "does-not-learn"
 
@@ -100,7 +100,7 @@ def test_interruption_keeps_what_is_known(mode, capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     file = tmp_path / "m.json"
     quick = ["--steps", 40] if mode == "bisect" else ["--steps", 100] if mode == "range" else []
-    words = ["my_net:Net", "--data", "digits", "--mode", mode, *quick, "--output", file]
+    words = ["my_net:Net", "--data", "digits", "--mode", mode, *quick, "--save-data", file]
     said = output(words, capsys, code=3)
     sys.modules.pop("my_net")
     assert "Traceback" not in said.err
@@ -162,7 +162,7 @@ def test_a_toml_file(capsys, tmp_path):
         ([*NET, "--steps", "0"], ["steps"]),
         ([*NET, "--num-seeds", "0"], ["seeds"]),
         ([*NET, "--optimizer", "adam", "--momentum", "0.9"], ["belongs to sgd"]),
-        ([*NET, "--output", "m.txt"], [".json"]),
+        ([*NET, "--save-data", "m.txt"], [".json"]),
         ([*NET, "--chart", "m.xyz"], ["m.xyz"]),
         (["no_such:make", "--data", "digits"], ["ModuleNotFoundError"]),
     ],

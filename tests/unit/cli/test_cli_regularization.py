@@ -65,7 +65,18 @@ def test_the_table(capsys):
 
 def test_output_chart_and_options(capsys, tmp_path):
     file, chart = tmp_path / "r.json", tmp_path / "r.svg"
-    words = [*NET, *FEW, "--seed", 3, "--sampling", "epoch", "--layers", "norm1", "--output", file]
+    words = [
+        *NET,
+        *FEW,
+        "--seed",
+        3,
+        "--sampling",
+        "epoch",
+        "--layers",
+        "norm1",
+        "--save-data",
+        file,
+    ]
     said = output([*words, "--chart", chart], capsys).err
     assert said == f"Wrote {file}\nWrote {chart}\n"
     assert "<svg" in chart.read_text()

@@ -29,13 +29,13 @@ def test_the_page_beside_the_data(saved, capsys):
 
 def test_a_folder_json_and_text(saved, tmp_path, capsys):
     target = tmp_path / "p.html"
-    assert main(["report", str(saved.parent), "--output", str(target), "--json"]) == 0
+    assert main(["report", str(saved.parent), "--page", str(target), "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert shown["page"] == str(target)
     assert shown["bytes"] == target.stat().st_size
-    assert shown["worst"] == "warning"
+    assert shown["worst"] == "problem"
     assert len(shown["findings"]) == len(hostile().findings)
-    assert main(["report", str(saved), "--output", str(target), "--text"]) == 0
+    assert main(["report", str(saved), "--page", str(target), "--text"]) == 0
     assert capsys.readouterr().out == hostile().summary() + "\n"
 
 
@@ -55,8 +55,8 @@ def test_data_of_another_version(saved, tmp_path, capsys):
     [
         ([], "Which examination?"),
         (["no.json"], "There is no file or folder no.json"),
-        (["SAVED", "--output", "p.pdf"], "saved as .html"),
-        (["SAVED", "--output", "no/p.html"], "There is no folder no"),
+        (["SAVED", "--page", "p.pdf"], "ends in .html"),
+        (["SAVED", "--page", "no/p.html"], "There is no folder no"),
     ],
 )
 def test_refusals(words, part, saved, capsys):
@@ -72,8 +72,8 @@ def test_neither_report_nor_compare_needs_torch(saved, tmp_path):
         "import sys; sys.modules['torch'] = None\n"
         "from normscope.cli import main\n"
         f"a, out = {str(saved)!r}, {str(tmp_path)!r}\n"
-        "assert main(['report', a, '--output', out + '/r.html']) == 0\n"
-        "assert main(['compare', a, a, '--output', out + '/c.html']) == 0\n"
+        "assert main(['report', a, '--page', out + '/r.html']) == 0\n"
+        "assert main(['compare', a, a, '--page', out + '/c.html']) == 0\n"
     )
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", code], check=False, capture_output=True, text=True

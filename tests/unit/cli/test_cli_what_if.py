@@ -31,7 +31,7 @@ def _single():
 def test_the_table_is_what_if(capsys, tmp_path):
     file, chart = tmp_path / "w.json", tmp_path / "w.svg"
     words = [*NET, *QUICK, "--changes", "gamma=0.1,remove-norms+scale-weights=5e-1", "--seed", 1]
-    said = output([*words, "--output", file, "--chart", chart], capsys)
+    said = output([*words, "--save-data", file, "--chart", chart], capsys)
     assert said.err == f"Wrote {file}\nWrote {chart}\n"
     assert "<svg" in chart.read_text()
     found = WhatIf.from_json(file.read_text())
@@ -73,7 +73,7 @@ def test_interruption_keeps_the_rows_before_it(capsys, monkeypatch, tmp_path):
     monkeypatch.setattr(module, "apply_transform", interrupted)
     file = tmp_path / "w.json"
     changes = ["--changes", "gamma=0.1,remove-norms,gamma=0.2"]
-    shown = output([*NET, "--no-limits", *changes, "--output", file], capsys, code=3).out
+    shown = output([*NET, "--no-limits", *changes, "--save-data", file], capsys, code=3).out
     assert "remove-norms: interrupted from the keyboard" in shown
     found = WhatIf.from_json(file.read_text())
     assert [variant.made for variant in found] == [True, True, False, False]
@@ -94,7 +94,7 @@ def test_ctrl_c_in_a_training_ends_all(capsys, monkeypatch, tmp_path):
     monkeypatch.setattr(Training, "_update", interrupted)
     file = tmp_path / "w.json"
     changes = ["--changes", "gamma=0.1,gamma=0.2"]
-    output([*NET, *QUICK, *changes, "--output", file], capsys, code=3)
+    output([*NET, *QUICK, *changes, "--save-data", file], capsys, code=3)
     found = WhatIf.from_json(file.read_text())
     assert len(calls) == 20
     assert found.before.made
@@ -124,7 +124,7 @@ def test_a_toml_file(capsys, tmp_path):
         ([*NET, "--changes", "replace:batch->batsh"], ["batsh"]),
         (["mlp:64-8-10,norm=none", "--data", "digits", "--changes", "gamma=0.1", "--no-limits"],
          ["None of the changes could be made"]),
-        ([*NET, "--output", "m.txt"], [".json"]),
+        ([*NET, "--save-data", "m.txt"], [".json"]),
         (["no_such:make", "--data", "digits"], ["ModuleNotFoundError"]),
     ],
     ids=" ".join,

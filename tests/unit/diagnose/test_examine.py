@@ -159,14 +159,14 @@ def test_how_arguments_were_taken():
     found = examine(net(), many, optimizer="adam", momentum=0.5)
     assert "momentum is an argument of sgd; adam has none" in found.notes[0]
     assert found.convention["batches"] == "1 batch of 128 samples"
-    assert "adam scales its steps" in found.notes[1]
+    assert "adam rescales its steps" in found.notes[1]
     assert examine(net(), batch(), lr=np.float32(0.5)).notes == ()
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [(nn.Module.half, "in float16; it was measured in float32"),
-     (nn.Module.eval, "in evaluation mode; it was measured as it is trained")],
+     (nn.Module.eval, "in evaluation mode; it was measured in train mode")],
 )  # fmt: skip
 def test_conditions_that_differ_are_said(change, words):
     found = examine(change(net()), "digits")
@@ -350,7 +350,7 @@ class TestTrouble:
         assert sum("Memory ran out" in note for note in found.notes) == 2
         assert "the first gradient" in found.notes[-1]
         assert found.convention["batch"] == 16
-        with pytest.raises(MeasurementError, match="during the first gradient with 8 samples"):
+        with pytest.raises(MeasurementError, match="the first gradient with batches of 8"):
             examine(Narrow(0), batch(64))
 
     def test_another_error_is_not_taken_for_memory(self):
@@ -370,11 +370,11 @@ def test_what_is_shown():
     from rich.console import Console
 
     found = examine(net(), "digits", lr=100.0, momentum=0.9)
-    assert "problem" not in found.worst
+    assert found.worst == "problem"  # a copy diverges at this rate
     shown = io.StringIO()
     Console(file=shown, width=60).print(found)
     text = " ".join(shown.getvalue().split())
-    for part in (found.model, "lr 100", "momentum 0.9", "NOTE", found.above("note")[0].title):
+    for part in (found.model, "lr 100", "momentum 0.9", "PROBLEM", found.above("note")[0].title):
         assert part in text
     assert max(map(len, shown.getvalue().splitlines())) <= 60
     html = found._repr_html_()
@@ -489,3 +489,26 @@ def test_a_loader_may_hand_out_its_own_memory():
     kept = as_subject(net(), Reusing(), "cross_entropy", num_batches=3).batches
     for factor, one in zip((1.0, 2.0, 3.0), kept, strict=True):
         assert torch.equal(one.inputs, factor * x)
+
+
+def test_a_rate_far_above_the_threshold_is_tried_on_a_copy():
+    """At 16 times the threshold with momentum 0.9 the loss is not finite within ten updates."""
+    torch.manual_seed(0)
+    layers = [part for _ in range(3) for part in (nn.Linear(128, 128), nn.ReLU())]
+    net = nn.Sequential(nn.Flatten(), nn.Linear(64, 128), nn.ReLU(), *layers, nn.Linear(128, 10))
+    for layer in net:
+        if isinstance(layer, nn.Linear):
+            nn.init.kaiming_normal_(layer.weight)
+    before = fingerprint(net)
+    found = ns.examine(net, "digits", lr=0.6, momentum=0.9)
+    assert fingerprint(net) == before
+    first = found.findings[0]
+    assert (first.rule, first.severity) == ("lr-above-threshold", "problem")
+    assert "Training diverges at the learning rate 0.6" in first.title
+    threshold = found["sharpness"].lr_threshold(0.9)[0]
+    calm = ns.examine(net, "digits", lr=1.5 * threshold, momentum=0.9)
+    [one] = [f for f in calm.findings if f.rule == "lr-above-threshold"]
+    assert one.severity == "note"
+    assert "updates of a copy at this rate the loss is" in one.meaning
+    adam = ns.examine(net, "digits", lr=0.6, optimizer="adamw")
+    assert "lr-above-threshold" not in {f.rule for f in adam.findings}

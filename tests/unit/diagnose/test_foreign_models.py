@@ -305,7 +305,7 @@ def test_coverage_is_honest(name):
     assert found.plan.coverage == pytest.approx(share)
     shown = found.summary()
     assert all(reason in shown for reason in reasons.values())
-    assert (f"Layers with {share:.0%} of the parameters" in shown) == (share < 1)
+    assert (f"cover {share:.0%} of the parameters" in shown) == (share < 1)
 
 
 @pytest.mark.parametrize("name", ["bfloat16", "float16"])

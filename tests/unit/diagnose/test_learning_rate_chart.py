@@ -9,6 +9,7 @@ from test_learning_rate_race import trial
 from test_what_if import table, variant
 
 from normscope import report
+from normscope.diagnose._race import choose
 from normscope.results import LRAdvice, LRBound, StabilityBound, StabilityLimit, Variant
 
 
@@ -67,10 +68,21 @@ def test_every_training_and_bound_is_drawn(fields, tmp_path):
     assert len(trainings) == len(found.race) + (4 if found.limit else 0)
     assert all(math.isfinite(row["loss"]) for row in trainings)
     names = {row["name"] for row in rows if "name" in row}
-    assert {"local threshold", "diverges at", "learns no more at"} <= names
+    assert {"local threshold", "diverges at", "stops learning above"} <= names
     assert "theory" not in names
     assert ("recommended" in names) == found.ok
     assert ("No recommendation" in str(chart.to_dict()["title"])) == (not found.ok)
+
+
+def test_chart_and_text_rank_rates_by_the_same_number():
+    """The end of a training run may be lower at another rate than its second half."""
+    falling = dataclasses.replace(trial(0.4, 0.01), losses=np.array([2.0, 0.9, 0.8, 0.01]))
+    level = dataclasses.replace(trial(0.2, 0.2), losses=np.array([2.0, 0.4, 0.3, 0.2]))
+    chart = advice(race=(level, falling)).chart()
+    drawn = {row["lr"]: row for row in data_rows(chart) if "race" in row.get("kind", "")}
+    assert {lr: row["loss"] for lr, row in drawn.items()} == {0.2: level.score, 0.4: falling.score}
+    assert choose([level, falling]).best is level
+    assert "mean loss over the second half" in str(chart.to_dict())
 
 
 def test_titles_can_be_given():

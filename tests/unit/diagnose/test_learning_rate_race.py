@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from normscope.diagnose._race import MOST, choose, climb, score
+from normscope.diagnose._race import MOST, choose, climb
 from normscope.results import StabilityTrial
 
 
@@ -80,9 +80,18 @@ def test_a_race_that_falls_to_its_end_takes_the_end():
 
 
 def test_what_is_about_as_good_makes_the_interval():
-    losses = {0.1: 0.30, 0.2: 0.11, 0.4: 0.1, 0.8: 0.12, 1.6: 0.13, 3.2: 0.12}
+    losses = {0.1: 0.30, 0.2: 0.11, 0.4: 0.1, 0.8: 0.11, 1.6: 0.13, 3.2: 0.11}
     found = choose([trial(lr, loss) for lr, loss in losses.items()])
     assert (found.low, found.high) == (0.2, 0.8)  # 3.2 is as good, but not next to them
+
+
+def test_an_end_that_is_worse_in_another_order_is_left_out():
+    losses = {0.1: 0.30, 0.2: 0.11, 0.4: 0.1, 0.8: 0.11, 1.6: 0.13}
+    race = [trial(lr, loss) for lr, loss in losses.items()]
+    assert choose(race).tried == (0.2, 0.8)
+    again = [trial(0.2, 0.31), trial(0.4, 0.3), trial(0.8, 0.4)]
+    assert choose(race, again).tried == (0.2, 0.4)
+    assert choose(race, again[2:]).tried == (0.2, 0.8)  # nothing to compare it with
 
 
 def test_time_that_is_up_leaves_what_is_known():
@@ -111,6 +120,6 @@ def test_a_long_slope_ends_somewhere():
 def test_a_training_counts_by_its_second_half():
     losses = np.array([9.0, 9.0, 4.0, 3.0, 2.0])
     long = dataclasses.replace(trial(1.0, 2.0), losses=losses)
-    assert score(long) == 3.0
-    assert score(dataclasses.replace(long, diverged=True)) == math.inf
-    assert score(dataclasses.replace(long, losses=losses * math.nan)) == math.inf
+    assert long.score == 3.0
+    assert dataclasses.replace(long, diverged=True).score == math.inf
+    assert dataclasses.replace(long, losses=losses * math.nan).score == math.inf

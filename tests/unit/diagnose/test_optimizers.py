@@ -157,3 +157,39 @@ def test_trainings_use_it_and_say_so():
     assert advice.ok
     assert "AdamW(" in advice.convention["optimizer"]
     assert "weight_decay=0.05" in advice.convention["optimizer"]
+
+
+def test_an_optimizer_of_frozen_parameters_is_refused_in_words():
+    model = net()
+    optimizer = torch.optim.SGD(model[0].parameters(), 0.1)
+    model[0].requires_grad_(False)
+    with pytest.raises(InputError, match="holds no trainable parameter of this Sequential"):
+        ns.examine(model, (torch.randn(8, 3), torch.zeros(8).long()), optimizer=optimizer)
+
+
+def test_a_schedule_is_no_optimizer():
+    model = net()
+    schedule = torch.optim.lr_scheduler.StepLR(torch.optim.SGD(model.parameters(), 0.1), 5)
+    data = torch.randn(8, 3), torch.zeros(8).long()
+    for call in (ns.examine, ns.suggest_lr, ns.what_if):
+        with pytest.raises(InputError, match="a StepLR, a schedule"):
+            call(model, data, optimizer=schedule)
+    with pytest.raises(InputError, match="a StepLR, a schedule"):
+        ns.fit(model, data, "cross_entropy", optimizer=schedule, steps=1)
+    with pytest.raises(InputError, match="optimizer must be a name"):
+        ns.examine(model, data, optimizer=3)
+
+
+@pytest.mark.parametrize("kind", [torch.optim.AdamW, torch.optim.RMSprop])
+def test_adaptive_optimizers_get_one_sentence(kind):
+    model, data = net(), (torch.randn(8, 3), torch.zeros(8).long())
+    given = ns.examine(model, data, optimizer=kind(model.parameters(), lr=0.01))
+    sentence = f"{kind.__name__.lower()} rescales its steps, so lambda_max gives no limit"
+    assert any(sentence in note for note in given.notes)
+
+
+def test_names_of_optimizers_in_capitals():
+    model, data = net(), (torch.randn(8, 3), torch.zeros(8).long())
+    found = ns.examine(model, data, optimizer="AdamW", lr=0.01)
+    assert found.convention["optimizer"] == "adamw"
+    assert ns.fit(model, data, "cross_entropy", optimizer="SGD", lr=0.1, steps=1).updates == 1

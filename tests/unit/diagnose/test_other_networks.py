@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 
 import pytest
 import torch
 from torch import nn
 
 from normscope.diagnose import examine
+from normscope.diagnose.findings import not_judged
 from normscope.measure.probes.layout import norm_layout
-from normscope.results import SEVERITIES
+from normscope.results import SEVERITIES, Examination
 
 WORDS, LENGTH, CLASSES = 24, 8, 5
 
@@ -340,22 +342,38 @@ class Strange(nn.Module):
         return self.head((x * self.table + (x[..., None] * self.other).amax(-1)).flatten(1))
 
 
-def test_what_cannot_be_judged_is_said_first():
+def test_what_cannot_be_judged_is_said_first(tmp_path):
     torch.manual_seed(0)
     found = examine(Strange(), images(), optimizer="adam")
     share = found.plan.coverage
     assert share < 0.1
     text = f"Could not judge: only {share:.0%} of the parameters are in layers that are known"
-    assert found.summary().splitlines()[1].strip().startswith(text)
-    assert "Nothing to mend" not in found.summary()
-    assert text in found._repr_html_()
+    assert found.summary().splitlines()[0] == text
+    assert found.worst == "unjudged"
+    first = found.findings[0]
+    assert (first.rule, first.severity, first.title) == ("coverage", "unjudged", text)
+    assert first.evidence[0].value == share
+    for said in ("what a Strange does is not measured", "91 % of the parameters"):
+        assert said in first.meaning
+        assert said in found.summary()
+    assert "No issues found" not in found.summary()
+    for page in (found._repr_html_(), found.save(tmp_path / "page.html").read_text()):
+        assert text in page
+    assert Examination.from_json(found.to_json()).findings[0] == first
 
 
 def test_no_check_at_all_is_no_clean_bill(tmp_path):
     net = nn.Sequential(nn.Flatten(), nn.Linear(192, 2))
     few = tuple(part[:4] for part in images())
     found = examine(net, few, optimizer="adam")
-    if not found.findings:
-        assert "Could not judge" in found.summary().splitlines()[1]
-        assert "Could not judge" in found.save(tmp_path / "page.html").read_text()
-    assert "0 checks" not in found.summary()
+    found = replace(found, findings=(*not_judged(found.plan, found.measurements, ()),))
+    assert found.worst == "unjudged"
+    assert found.summary().splitlines()[0] == "Could not judge: no check could be made"
+    assert "Not judged (needs" in found.findings[0].meaning
+    assert "Could not judge" in found.save(tmp_path / "page.html").read_text()
+    assert "checks passed" not in found.summary()
+
+
+def test_a_network_that_is_covered_is_judged():
+    found = examined("squeeze-excite")
+    assert not_judged(found.plan, found.measurements, found.findings) == ()

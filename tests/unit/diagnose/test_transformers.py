@@ -47,7 +47,7 @@ MODELS = {
 }  # fmt: skip
 # what could apply: no batch norm, few or no rectifiers, a loss that hides the outputs
 RULES = {"last-layer-unnormalized", "unused-norm"}
-SIGNALS = {"signal-growth", "input-independent-gradients", "weight-domination"}
+SIGNALS = {"signal-growth", "input-independent-gradients"}
 
 
 @functools.cache

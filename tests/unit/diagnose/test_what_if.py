@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 import math
 
+import numpy as np
 import pytest
 import torch
 from test_learning_rate import regression
@@ -11,11 +12,13 @@ from torch import nn
 
 import normscope as ns
 from fingerprints import fingerprint
+from normscope.diagnose import findings_of
 from normscope.diagnose.what_if import promising_changes, what_if
 from normscope.errors import InputError
 from normscope.measure.probes.layout import norm_layout
 from normscope.record import Record
 from normscope.results import StabilityBound, Variant, WhatIf
+from normscope.results.key_numbers import key_numbers
 from normscope.subject.transforms import Transform, parse_transform
 
 QUICK = {"steps": 8, "tol": 1.0}
@@ -172,7 +175,9 @@ def test_a_loss_of_model_and_batch():
 def test_time_that_is_up_is_said(machine):
     found = what_if(net(), "digits", ["gamma=0.1"], max_seconds=1e-3)
     assert all("max_seconds are used up" in v.reason for v in found)
-    assert all(v.lambda_max > 0 and v.diverges is None for v in found)
+    assert found.before.lambda_max > 0
+    assert found.before.diverges is None
+    assert not found.after[0].made
 
 
 @pytest.mark.parametrize("changes", [["gamma=0.1", "bogus"], ["bogus"]])
@@ -192,12 +197,12 @@ def test_nothing_of_the_model_is_changed(changes):
 # the record
 
 
-def variant(change, lam, low, high, reached=0.1, learned=True, **fields):
+def variant(change, lam, low, high, reached=0.1, learned=True, noise=0.02, **fields):
     limit = StabilityBound("does-not-learn", low, high)
     return Variant(
         change, loss=2.3, lambda_max=lam, lambda_error=0.0, threshold=2 / lam, diverges=limit,
         does_not_learn=limit, learned=learned, reached=reached, reached_lr=low, kappa=10.0,
-        **fields,
+        **({"finals": tuple(reached * (1 + noise * k) for k in (-1, 0, 1))} | fields),
     )  # fmt: skip
 
 
@@ -205,12 +210,42 @@ def table(*after):
     return WhatIf((variant("as it is", 60.0, 0.9, 1.1), *after), 1.0)
 
 
-def test_the_best_is_certain_and_learns_as_well():
-    sure = variant("sure", 60.0, 2.0, 2.2)
-    assert table(variant("unsure", 60.0, 0.8, 90.0), sure).best is sure
-    assert table(variant("worse", 60.0, 2.0, 2.2, reached=0.12)).best is None
-    assert table(variant("deaf", 60.0, 2.0, 2.2, learned=False)).best is None
-    assert table(variant("open", 60.0, 2.0, math.inf)).best is None
+def test_the_best_reaches_a_lower_loss_for_certain():
+    sure = variant("sure", 60.0, 0.2, 0.3, reached=0.07)
+    unsure = variant("unsure", 60.0, 2.0, 2.2, reached=0.06, noise=0.4)
+    assert table(unsure, sure).best is sure
+    assert table(variant("faster", 60.0, 2.0, 2.2)).best is None  # at the same loss
+    assert table(variant("slightly", 60.0, 2.0, 2.2, reached=0.09)).best is None
+    assert table(variant("deaf", 60.0, 2.0, 2.2, reached=0.07, learned=False)).best is None
+    two = variant("two seeds", 60.0, 2.0, 2.2, reached=0.07, finals=(0.07, 0.07))
+    assert table(two).best is None
+    failed = variant("diverged", 60.0, 2.0, 2.2, reached=0.07, finals=(0.07, 0.07, math.inf))
+    assert table(failed).best is None
+
+
+def test_the_interval_of_losses_is_students():
+    """Over seeds 0.5, 0.7 and 0.6 of 1: by hand, t = 4.303 for two degrees of freedom."""
+    after = variant("after", 60.0, 1.0, 1.1, finals=(0.5, 0.7, 0.6))
+    before = dataclasses.replace(table().before, finals=(1.0, 1.0, 1.0))
+    value, low, high = WhatIf((before, after), 1.0).loss_ratio(after)
+    logs = np.log([0.5, 0.7, 0.6])
+    half = 4.302653 * logs.std(ddof=1) / math.sqrt(3)
+    assert value == pytest.approx(math.exp(logs.mean()))
+    assert (low, high) == pytest.approx((value * math.exp(-half), value * math.exp(half)), rel=1e-5)
+
+
+def test_gain_and_price_stand_in_one_sentence():
+    cheap = variant("cheap", 60.0, 0.18, 0.22, reached=0.05)
+    found = table(cheap)
+    [line] = [line for line in found.summary().splitlines() if line.startswith("best: ")]
+    assert "0.5 [" in line
+    assert "3 paired seeds" in line
+    assert "largest stable learning rate 0.2 [" in line
+    [one] = [f for f in findings_of({"what_if": found}, {}) if f.rule == "promising-change"]
+    assert found.gain_in_words(cheap) in one.title
+    shown = {e.quantity: e for e in one.evidence}["lowest loss reached, after / before"]
+    [tile] = [n for n in key_numbers(found) if n.quantity.startswith("loss reached")]
+    assert (tile.value, tile.low, tile.high) == (shown.value, shown.low, shown.high)
 
 
 def test_ratios_that_differ_are_called_out():
@@ -232,7 +267,6 @@ def test_where_nothing_learned_divergence_is_compared():
     found = WhatIf((before, variant("calm", 60.0, 1.8, 2.2)), 1.0)
     assert found.limit_ratio(found["calm"])[0] == pytest.approx(2)
     assert math.isnan(found.limit_ratio(found["calm"], "does-not-learn")[0])
-    assert found.best is found["calm"]
 
 
 def test_no_curvature_bounds_adam():
@@ -266,6 +300,8 @@ def test_a_larger_rate_that_leads_to_a_higher_loss_is_no_gain():
     assert after.learned
     assert after.reached > found.before.reached
     assert found.best is None
+    assert all(len(v.finals) == 3 for v in found)
+    assert found.loss_ratio(after)[2] > 1
 
 
 def test_record_round_trip_and_access():

@@ -1,5 +1,7 @@
 """Batch norm's regularization: two oracles for each part, on networks small enough for them."""
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -396,3 +398,36 @@ def test_conventions_are_told():
     assert told["batches"] == "20 behind each measured gap"
     assert told["precision"] in ("float32", "float64")
     assert type(found).from_json(found.to_json()) == found
+
+
+class TestVariancesOfBatchStatistics:
+    def test_hardly_depend_on_the_seed(self):
+        net, (x, y) = dense_net(), data()
+        found = [
+            bn_regularization(net, (x, y), "cross_entropy", batch_size=16, num_batches=2,
+                              max_samples=None, seed=seed).layers[0]
+            for seed in range(5)
+        ]  # fmt: skip
+        means = np.array([layer.mean_variance[0] for layer in found])
+        assert np.allclose(means, means[0], rtol=1e-9)
+        zeta = np.array([layer.zeta.mean() for layer in found])
+        assert zeta.std(ddof=1) < 0.02 * abs(zeta.mean())
+
+    @pytest.mark.parametrize("sampling", ["independent", "epoch"])
+    def test_are_those_of_all_batches(self, sampling):
+        net, (x, y) = dense_net(), data(size=8)
+        layer = bn_regularization(
+            net, (x, y), "cross_entropy", batch_size=3, num_batches=2, sampling=sampling
+        ).layers[0]
+        with torch.no_grad():
+            z = net[0](x)
+        mean, var = z.mean(0), z.var(0, correction=0)
+        choose = itertools.product if sampling == "independent" else None
+        rows = list(choose(range(8), repeat=3) if choose else itertools.combinations(range(8), 3))
+        batches = z[torch.tensor(rows)]
+        scale = (var + 1e-5).sqrt()
+        means = (batches.mean(1) - mean) / scale
+        deviations = (batches.var(1, correction=0) + 1e-5).sqrt() / scale
+        exact = means.var(0, correction=0).numpy(), deviations.var(0, correction=0).numpy()
+        assert np.allclose(layer.mean_variance[0], exact[0], rtol=1e-6)
+        assert np.allclose(layer.deviation_variance[0], exact[1], rtol=0.15)

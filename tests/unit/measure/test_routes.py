@@ -13,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 import normscope as ns
 from cases import BY_NAME, mlp, scrambled_dropout
 from normscope.measure import _linearization
+from normscope.measure._tape import Tape, UntapedError
 from normscope.measure.operators import base
 from normscope.subject import memory
 from normscope.subject.memory import Piece, budget_bytes, readable_bytes
@@ -235,6 +236,27 @@ class TestWrappers:
                 found = [make(risk_of(case, model)).to_dense() for make in (ns.fisher, ns.hessian)]
             assert all(map(torch.equal, found, expected))
 
+    @pytest.mark.parametrize("memory", [None, 5000])
+    def test_autocast_inside_the_model(self, memory):
+        class Mixed(nn.Module):
+            def __init__(self, end):
+                super().__init__()
+                self.body, self.end = mlp(nn.LayerNorm(4)).float(), end
+
+            def forward(self, x):
+                with torch.autocast("cpu", dtype=torch.bfloat16):
+                    return self.end(self.body(x))
+
+        x, y = torch.randn(64, 3).float(), torch.randint(2, (64,))
+        for end in (nn.Identity(), lambda out: out.bfloat16(), lambda out: out.double()):
+            model = Mixed(end)
+            options = {"loss": "cross_entropy", "statistics": "batch", "memory": memory}
+            mixed, plain = (ns.Risk(m, x, y, **options) for m in (model, model.body))
+            tolerance = 1e-2 if end(torch.zeros(1)).dtype == torch.bfloat16 else 1e-5
+            for make in (ns.jacobian, ns.fisher, ns.hessian):
+                assert close(make(mixed).to_dense(), make(plain).to_dense(), tolerance)
+            assert mixed.value() == pytest.approx(plain.value(), rel=tolerance)
+
     def test_old_weight_norm_and_sparse_embedding(self):
         import warnings
 
@@ -314,26 +336,27 @@ class TestRoutes:
             raise NotImplementedError("forward mode")
 
         def no_tape(*_):
-            raise _linearization.UntapedError("tape")
+            raise UntapedError("tape")
 
         with monkeypatch.context() as patch:
             patch.setattr(_linearization, "record", no_tape)
             assert close(ns.fisher(risk_of(case)).to_dense(), expected)
             patch.setattr(_linearization, "record", no_forward_mode)
+            patch.setattr(_linearization, "directional", no_forward_mode)
             assert close(ns.fisher(risk_of(case)).to_dense(), expected)
         with monkeypatch.context() as patch:
             patch.setattr(base, "VECTORIZED_BYTES", 0)
             assert close(ns.fisher(risk_of(case)).to_dense(), expected)
 
-    def test_a_replay_that_is_wrong_is_noticed(self):
+    def test_a_replay_that_is_wrong_is_noticed(self, monkeypatch):
+        v = torch.randn(ns.fisher(risk_of(BY_NAME["bn1d-batch"])).shape[1])
+        expected = ns.fisher(risk_of(BY_NAME["bn1d-batch"])).to_dense() @ v
+        monkeypatch.setattr(Tape, "replay", lambda self, pieces: torch.randn(self._shape))
         operator = ns.fisher(risk_of(BY_NAME["bn1d-batch"]))
-        v, w = torch.randn(2, operator.shape[1])
-        expected = ns.fisher(risk_of(BY_NAME["bn1d-batch"])).to_dense() @ w
-        operator @ v
+        assert close(operator @ v, expected)
         part = operator._terms[0].jacobian
-        part._tape.replay = lambda pieces: torch.randn(part.size)
-        assert close(operator @ w, expected)
         assert part._tape is None
+        assert part._forward_mode
 
 
 class TestMemory:

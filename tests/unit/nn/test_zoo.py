@@ -271,3 +271,26 @@ BAD = [
 def test_bad_input_says_what_and_why(name, message):
     with pytest.raises(InputError, match=message):
         network(name)
+
+
+@pytest.mark.parametrize("name", [
+    "cnn6:classes=0.5", "cnn6:classes=x", "cnn6:classes=-1", "cnn6:classes=true", "cnn6:channels=0",
+    "cnn6:side=none", "mlp:4-99999999999-2", "vgg8:width=nan", "vgg8:width=1e9", "vgg16:width=none",
+    "preresnet8:width=0", "resnet20:width=2.5", "cnn6:init=9", "cnn6:extra_norms=3",
+    "cnn6:norm_options=3", "vgg8:norm=layer,norm_options=3", "preresnet8:norm=layer,norm_options=3",
+    "cnn6:norm_layers=x", "cnn6:norm_layers=0.5", "mlp:3-2,norm_layers=1+x", "cnn6:gamma=x",
+    "cnn6:gamma=1e300", "cnn6:gamma=99999999999999999999999999999999999999999", "cnn6:gamma=nan",
+    "cnn6:dropout_at=0.5", "mlp:3-2,dropout_at=none", "preresnet8:norm=3", "cnn6:activation=3",
+    "mlp:3-2,bias=3", "resnet99998", "wei-mlp:gamma=x", "wei-mlp:norm=3",
+])  # fmt: skip
+def test_options_of_a_wrong_kind_are_refused(name):
+    with pytest.raises(InputError) as caught:
+        network(name)
+    assert str(caught.value).endswith(".")
+
+
+@pytest.mark.parametrize("name", ["resnet50", "resnet152:classes=100"])
+def test_names_of_imagenet_networks_are_refused(name):
+    with pytest.raises(InputError, match=r"torchvision\.models\.resnet"):
+        network(name)
+    assert size(cifar_resnet(50)) > 0

@@ -70,7 +70,7 @@ def column_scale(chart):
 
 def test_units_are_dead_as_everywhere_else():
     units = {row["units"] for row in rows(normalized()["activations"].chart()) if "units" in row}
-    assert units == {"dead: never pass", "full: always pass"}
+    assert units == {"dead (always 0)", "always active"}
 
 
 @pytest.mark.parametrize("ground", GROUNDS)

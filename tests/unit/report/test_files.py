@@ -1,8 +1,11 @@
 """Charts as files: valid, sharp, and alone in the world."""
 
 import base64
+import os
 import re
 import struct
+import subprocess
+import sys
 import xml.etree.ElementTree as ElementTree
 from html.parser import HTMLParser
 
@@ -129,3 +132,46 @@ def test_the_converter_is_named_if_missing(chart, tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "vl_convert", None)
     with pytest.raises(NormscopeError, match=r"vl-convert-python.*normscope\[report\]"):
         report.save(chart, tmp_path / "a.png")
+
+
+LIMITED = """
+import sys
+from pathlib import Path
+
+import normscope as ns
+from examinations import hostile
+from normscope import report
+from normscope.errors import NormscopeError
+
+found = hostile()
+import resource
+resource.setrlimit(resource.RLIMIT_AS, (LIMIT, LIMIT))
+for target in ("a.png", "a.html"):
+    try:
+        report.save(found.chart("activations"), target)
+    except NormscopeError as error:
+        assert "ulimit -v" in str(error), error
+    else:
+        raise AssertionError(target)
+page = found.save("page.html").read_text()
+assert page.endswith("</html>") and "<figure" not in page and page.count("ulimit -v") > 3
+"""
+
+
+def test_a_limit_of_memory_leaves_charts_out_and_the_process_alive(tmp_path):
+    """The engine of the converter would end the whole interpreter."""
+    code = LIMITED.replace("LIMIT, LIMIT", "9 * 10**9, 9 * 10**9")
+    done = subprocess.run(
+        [sys.executable, "-c", code], check=False, capture_output=True, text=True, cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
+
+
+def test_a_python_without_docstrings_is_named(tmp_path):
+    code = "import normscope as ns; ns.predict(ns.mlp([5, 4, 3])).chart()"
+    done = subprocess.run(
+        [sys.executable, "-OO", "-c", code], check=False, capture_output=True, text=True
+    )
+    assert "NormscopeError: Charts cannot be drawn by a Python that drops docstrings" in done.stderr

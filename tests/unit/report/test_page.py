@@ -167,7 +167,7 @@ def test_a_normalized_network_shows_all_charts():
     for name in ("layout", "outliers", "conditioning", "density", "regularization", "comparison"):
         assert re.search(rf'<figure id="m\d+-{name}-chart1"', text), name
     assert re.search(r'<figure id="m\d+-sharpness-chart1"', text)  # learning rates
-    assert "checks found nothing wrong" in text
+    assert "checks passed" in text
 
 
 def test_what_is_missing_is_said():
@@ -188,7 +188,7 @@ def test_measurements_of_another_version_are_named():
     strange = {"type": "Tomorrow<i>", "value": 1.0}
     found = replace(hostile(), measurements={"new thing": strange}, findings=())
     elements = Elements(page(found))
-    assert "cannot read a measurement of the kind Tomorrow<i>" in elements.text
+    assert "cannot read measurements of the kind Tomorrow<i>" in elements.text
     assert "New thing" in elements.text
 
 

@@ -43,7 +43,7 @@ def test_findings_that_appeared_and_disappeared(found):
     rules = {f.rule: f for f in found.findings}
     assert rules["ill-conditioned-layer"].change == "appeared"
     assert (rules["ill-conditioned-layer"].first, rules["ill-conditioned-layer"].second) == (
-        "ok", "warning",
+        "ok", "note",
     )  # fmt: skip
     back = compare_examinations(hostile(), normalized())
     gone = {f.rule: f for f in back.findings}["ill-conditioned-layer"]
@@ -60,8 +60,8 @@ def test_findings_that_appeared_and_disappeared(found):
 @pytest.mark.parametrize(
     ("first", "second", "change"),
     [
-        ("note", "problem", "graver"),
-        ("problem", "warning", "milder"),
+        ("note", "problem", "worse"),
+        ("problem", "warning", "better"),
         ("warning", "warning", "same"),
         ("ok", "note", "appeared"),
         ("note", "ok", "disappeared"),
@@ -81,7 +81,7 @@ def test_a_rule_counts_by_its_gravest_finding():
     change = compare_examinations(
         replace(hostile(), findings=many), replace(hostile(), findings=many[:1])
     ).findings[0]
-    assert (change.first, change.second, change.change) == ("problem", "note", "milder")
+    assert (change.first, change.second, change.change) == ("problem", "note", "better")
 
 
 def test_settings_and_cautions(found):
@@ -142,10 +142,21 @@ def test_open_limits_have_no_finite_value():
     limit = StabilityLimit("diverges", bound, closed, (), True, 1.0)
     numbers = by_name(key_numbers(limit))
     assert numbers["diverges at"].value == math.inf
-    assert numbers["learns no more at"].value == pytest.approx(2.0)
+    assert numbers["stops learning above"].value == pytest.approx(2.0)
     nothing = replace(limit, diverges=StabilityBound("diverges", 0.0, 5.0))
     assert "diverges at" not in by_name(key_numbers(nothing))
 
 
 def test_other_things_have_no_key_numbers():
     assert key_numbers({"type": "Tomorrow"}) == ()
+
+
+def test_what_could_not_be_judged_is_a_change():
+    unjudged = Finding("coverage", "unjudged", "Could not judge", (), "Meaning.")
+    part = replace(normalized(), findings=(unjudged, *normalized().findings))
+    found = compare_examinations(normalized(), part)
+    assert [(f.change, f.title) for f in found.changed("appeared")] == [
+        ("appeared", "Could not judge")]  # fmt: skip
+    assert "appeared: Could not judge (none -> unjudged)" in found.summary()
+    back = compare_examinations(part, normalized())
+    assert [f.title for f in back.changed("disappeared")] == ["Could not judge"]

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from examinations import hostile
+from examinations import complete, hostile, normalized
 from normscope.errors import InputError
 from normscope.results import read_examination
 
@@ -63,7 +63,7 @@ def test_a_severity_without_a_rank(tmp_path):
     data["findings"][0]["severity"] = "awful"
     path = tmp_path / "a.json"
     path.write_text(json.dumps(data))
-    assert "one of ok, note, warning, problem. Got 'awful'" in refusal(path)
+    assert "one of ok, note, unjudged, warning, problem. Got 'awful'" in refusal(path)
 
 
 def test_another_version_is_named(tmp_path):
@@ -85,3 +85,42 @@ def test_an_earlier_version_called_the_settings_config(tmp_path):
     assert "was written by an earlier version of normscope" in refusal(path)
     path.write_text(json.dumps(data)[:-9])
     assert "no JSON" in refusal(path)
+
+
+def _put(data, path, value):
+    """The same data with one value changed."""
+    made = json.loads(json.dumps(data))
+    *inner, last = path
+    place = made
+    for key in inner:
+        place = place[key]
+    place[last] = value
+    return made
+
+
+@pytest.mark.parametrize(("path", "value"), [
+    (("findings", 0), None),
+    (("numbers", 0, "value"), []),
+    (("numbers", 1, "quantity"), -1),
+    (("measurements", "activations", "signals"), True),
+    (("measurements", "activations", "signals", 2, "maximum"), "0"),
+    (("measurements", "gradients", "layers"), 1),
+    (("measurements", "layout", "norms"), "x"),
+    (("measurements", "conditioning", "layers", 1), ""),
+    (("findings", 0, "evidence", 0), 0),
+    (("plan", "steps", 0, "estimate"), "long"),
+    (("measurements", "sharpness", "values"), {"$array": [1e308], "shape": [1], "dtype": "int64"}),
+    (("measurements", "sharpness", "values"), {"$array": [1], "shape": [1], "dtype": "object"}),
+    (("measurements", "sharpness", "values"), {"$array": [1], "shape": [7], "dtype": "float64"}),
+    (("measurements", "sharpness", "values"), {"$array": 3, "shape": [1], "dtype": "float64"}),
+    (("measurements", "sharpness"), {"$float": []}),
+])  # fmt: skip
+def test_one_value_of_a_wrong_kind(path, value, tmp_path):
+    file = tmp_path / "a.json"
+    file.write_text(json.dumps(_put(hostile().to_dict(), path, value)))
+    assert "cannot be read" in refusal(file)
+
+
+@pytest.mark.parametrize("made", [normalized, complete], ids=lambda f: f.__name__)
+def test_what_was_saved_is_of_its_kind(made, tmp_path):
+    assert read_examination(made().save(tmp_path / "a.json")) == made()

@@ -25,10 +25,11 @@ def test_costs(seconds, size, shown):
 
 @pytest.mark.parametrize(
     ("severities", "words"),
-    [(["ok"], "Nothing to mend was found: the check is fine"),
-     (["ok"] * 3, "Nothing to mend was found: the 3 checks are fine"),
-     (["note", "ok"], "The other check is fine"),
-     (["note", "ok", "ok"], "The other 2 checks are fine")],
+    [(["ok"], "No issues found (1 check passed)"),
+     (["ok"] * 9, "No issues found (9 checks passed)"),
+     (["note", "ok"], "1 other check passed"),
+     (["note", "ok", "ok"], "2 other checks passed"),
+     (["unjudged", "ok", "ok"], "2 checks passed")],
 )  # fmt: skip
 def test_remarks(severities, words):
     findings = tuple(Finding("rule", severity, "Title", (), "Meaning.") for severity in severities)

@@ -303,7 +303,7 @@ def test_an_example_that_does_not_fit():
     assert describe(model, torch.zeros(2, 3, 4)).spec.input_shape == (12,)
     assert describe(model, torch.zeros(2, 3, 2, 2)).spec.input_shape == (3, 2, 2)
     assert "batch" in describe(model, {"x": 1}).reason
-    with pytest.raises(InputError, match=r"nn\.Module\. Got str"):
+    with pytest.raises(InputError, match=r"nn\.Module\. Got a str"):
         describe("resnet20", torch.zeros(2, 3))
     with pytest.raises(InputError, match="before it was exported"):
         describe(torch.export.export(model, (torch.zeros(2, 12),)), torch.zeros(2, 12))

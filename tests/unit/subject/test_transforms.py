@@ -442,7 +442,7 @@ REFUSED = [
     (UserNet, "gamma=", "Nothing stands behind"),
     (UserNet, "?", "A transform is written"),
     (UserNet, [], "at least one"),
-    (lambda: "resnet20", "gamma=1", "nn.Module. Got str"),
+    (lambda: "resnet20", "gamma=1", "nn.Module. Got a str"),
     (Uncopyable, "scale-weights=2", "cannot be copied"),
 ]  # fmt: skip
 

@@ -10,33 +10,7 @@ from torch import nn
 from normscope.data import load_data
 from normscope.errors import InputError
 from normscope.train import Checkpoint, fit
-from normscope.train.checkpoint import config_hash, write_atomically
-
-
-def test_the_file_is_the_old_or_the_new_one(tmp_path, monkeypatch):
-    path = tmp_path / "state.pt"
-    write_atomically(path, b"old")
-    seen = []
-
-    def failing(source, target):
-        seen.append(path.read_bytes())
-        raise OSError("disk full")
-
-    monkeypatch.setattr(os, "replace", failing)
-    with pytest.raises(OSError, match="disk full"):
-        write_atomically(path, b"new")
-    assert seen == [b"old"]
-    assert path.read_bytes() == b"old"
-    assert [p.name for p in tmp_path.iterdir()] == ["state.pt"]
-
-
-def test_the_bytes_reach_the_disk_before_the_name_changes(tmp_path, monkeypatch):
-    calls = []
-    sync, replace = os.fsync, os.replace
-    monkeypatch.setattr(os, "fsync", lambda f: (calls.append("sync"), sync(f)))
-    monkeypatch.setattr(os, "replace", lambda a, b: (calls.append("rename"), replace(a, b)))
-    write_atomically(tmp_path / "x", b"1")
-    assert calls[:2] == ["sync", "rename"]
+from normscope.train.checkpoint import config_hash
 
 
 def test_settings_have_a_name():

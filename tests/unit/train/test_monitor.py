@@ -562,7 +562,7 @@ def test_wrong_arguments_are_refused_and_leave_nothing(options, message):
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        (3, "watches a torch module"),
+        (3, "must be a torch.nn.Module. Got an int"),
         (nn.ReLU(), "no parameters"),
         (nn.DataParallel(nn.Linear(2, 2)), "Pass the module inside it"),
     ],

@@ -16,7 +16,9 @@ from torch.utils.data import DataLoader, TensorDataset
 from cases import BY_NAME, ROSTER
 from normscope.errors import InputError, MeasurementError, NormscopeError
 from normscope.record import Record
+from normscope.results import StabilityTrial
 from normscope.train import Divergence, lr_range_test, max_stable_lr
+from normscope.train.stability.judge import against_best
 from normscope.train.stability.search import downward, next_rate, pooled, switch
 
 CALLS = {"limit": max_stable_lr, "range": lr_range_test}
@@ -505,3 +507,63 @@ def test_a_range_far_too_high_has_no_suggestion_but_a_reason():
     found = lr_range_test(model, data, "mse", bracket=(10.0, 100.0), steps=30)
     assert not found.ok
     assert "lower the bracket" in found.reason
+
+
+# what learns
+
+
+def test_a_network_that_dies_is_not_simply_called_stable():
+    """At lr 12 the loss ends at 2.4, that of a constant answer, and does not diverge."""
+    torch.manual_seed(0)
+    layers = [nn.Linear(64, 64), nn.BatchNorm1d(64), nn.ReLU(), nn.Linear(64, 10)]
+    found = max_stable_lr(
+        nn.Sequential(nn.Flatten(), *layers), "digits", "cross_entropy", seeds=1, steps=30
+    )
+    assert found.does_not_learn.high < found.diverges.low
+    said = f"it stops learning above {found.does_not_learn.low:.4g}"
+    assert said in found.reason
+    assert said in found.summary().splitlines()[1]
+    assert "stable" not in found.summary().splitlines()[0]
+
+
+def test_a_network_that_learns_at_no_rate_is_said_to():
+    torch.manual_seed(0)
+    hidden = [layer for _ in range(12) for layer in (nn.Linear(64, 64), nn.ReLU())]
+    net = nn.Sequential(nn.Flatten(), *hidden, nn.Linear(64, 10))
+    found = max_stable_lr(net, "digits", "cross_entropy", seeds=1, steps=5, tol=0.5)
+    assert not any(trial.learned for trial in found.trials)
+    assert "no rate that was tried learns" in found.reason
+    assert "no rate that was tried learns" in found.summary()
+
+
+def test_learning_means_half_the_fall_of_the_best():
+    """A loss of 2.1 where chance is 2.3 and the best run comes to 0.1 is no learning."""
+
+    def trial(lr, final, **fields):
+        given = {"diverged": False, "learned": True, "updates": 9, "start": 2.6, "chance": 2.3}
+        rest = {"rising": False, "reason": "", "losses": np.array([2.6, final])}
+        return StabilityTrial(lr=lr, seed=0, final=final, **(given | rest | fields))
+
+    trials = [trial(0.1, 1.1), trial(0.5, 0.1), trial(2.0, 1.3), trial(6.0, 2.1)]
+    trials.append(trial(9.0, 2.5, learned=False, reason="is not better than chance"))
+    found = against_best(trials)
+    assert [t.learned for t in found] == [True, True, False, False, False]
+    assert "fell less than half as far" in found[2].reason
+    assert "0.1 at lr 0.5" in found[2].reason
+    assert found[4] is trials[4]
+    alone = [trial(6.0, 2.1), trial(9.0, 2.5, learned=False, chance=math.nan)]
+    assert against_best(alone) == alone
+    unknown = against_best([trial(1.0, 0.1, chance=math.nan), trial(2.0, 1.4, chance=math.nan)])
+    assert [t.learned for t in unknown] == [True, False]
+
+
+def test_what_is_known_after_each_training_run():
+    seen = []
+    found = max_stable_lr(
+        nn.Linear(3, 2), (torch.randn(8, 3), torch.randn(8, 2)), "mse", steps=2, seeds=1, tol=1,
+        after_step=seen.append,
+    )  # fmt: skip
+    assert [len(one.trials) for one in seen] == sorted(len(one.trials) for one in seen)
+    assert not any(one.complete for one in seen)
+    assert found.complete
+    assert seen[-1].trials == found.trials

@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 from normscope.diagnose._race import TRAINED
 from normscope.refs import Reference
 from normscope.registry import Registry
-from normscope.results import SEVERITIES, Finding, Layout, Spectrum
+from normscope.results import SEVERITIES, ChannelStatistics, Finding, Layout, Spectrum
 
 STARTED = 0.5  # of chance: from a loss below on a network has learned something
 
@@ -48,7 +48,7 @@ class Case:
 
     @property
     def momentum(self) -> float:
-        """Of sgd."""
+        """The SGD momentum."""
         return float(self.convention.get("momentum") or 0.0)
 
     @property
@@ -93,14 +93,39 @@ class Case:
         last = self["layout"].last if "layout" in self else "".join(x.name for x in layers[-1:])
         return [x for x in self.on_path(layers) if _plain(x.name) != last]
 
+    @property
+    def silent(self) -> list[ChannelStatistics]:
+        """The last layers in a row whose outputs do not vary: skip connections lead past others.
+
+        A last layer alone that starts at zero is no trouble.
+        """
+        if "activations" not in self:
+            return []
+        ordered = sorted(self.on_path(self["activations"].outputs), key=lambda s: s.number)
+        varying = [i for i, s in enumerate(ordered) if s.variance.any()]
+        found = ordered[varying[-1] + 1 if varying else 0 :]
+        return found if len(found) > 1 else []
+
     def what_if(self, *changes: str) -> str:
         """The call that would measure ``changes`` on this network."""
         loss = "" if self.classifies else ", loss"
         return f"ns.what_if(model, data, {list(changes)}{loss})"
 
     @property
+    def before_last(self) -> tuple[str, ...]:
+        """The transform that puts a norm before the last layer; empty if one is there."""
+        return self["layout"].before_last if "layout" in self else ("norm-before-last",)
+
+    @property
+    def before_last_advice(self) -> str:
+        """What to do about large inputs of the last layer."""
+        if self.before_last:
+            return f"{self.what_if(*self.before_last)} shows what a norm before it gains."
+        return "Make the scale (gamma) of the norm before it smaller."
+
+    @property
     def samples(self) -> int:
-        """In a batch."""
+        """Number of samples in a batch."""
         return int(self.convention.get("batch") or 0)
 
 
@@ -144,7 +169,7 @@ def rule(name: str, *needs: str, source: Reference, where: str) -> Callable[[Jud
     """Decorator that adds a rule.
 
     Args:
-        name: of the rule.
+        name: name of the rule.
         needs: results it looks at.
         source: the paper behind it.
         where: equation, theorem, table or section.
@@ -158,4 +183,4 @@ def rule(name: str, *needs: str, source: Reference, where: str) -> Callable[[Jud
 
 
 # Each takes title, evidence, meaning, advice and layer.
-ok, note, warning, problem = (partial(Finding, "", severity) for severity in SEVERITIES)
+ok, note, _, warning, problem = (partial(Finding, "", s) for s in SEVERITIES)

@@ -6,13 +6,14 @@ import math
 
 import numpy as np
 
-from normscope.diagnose.rules.base import STARTED, Case, note, ok, rule, warning
+from normscope.diagnose.rules.base import STARTED, Case, note, ok, problem, rule, warning
 from normscope.refs import BJORCK2018, KARAKIDA2019, LUO2019
 from normscope.results import Evidence, Finding
 from normscope.results.layout import Layout, NormUse
 
 MANY = 1 / 3  # share of hidden layers with a normalized input; in a transformer it is one half
 GAP, RATIO = 0.5, 2.0  # of running against batch statistics
+FRESH = 0.05  # share of initial values in running statistics that are not judged yet
 POWER = 10.0  # mean square of the last layer's inputs that is called large
 LEAST = 0.1  # of chance: a loss below is taken for that
 FEW = 16  # samples from which the start says something about later
@@ -34,70 +35,95 @@ def last_layer(case: Case) -> Finding | None:
     fine = near & ends if near - ends else frozenset()
     bare = [x for x in heads if x[0] > POWER or (x[1] is None and x[2] not in fine)]
     power, _, name = (bare or heads)[0]
-    shown = (
+    shown: tuple[Evidence, ...] = (
         Evidence("share of hidden layers with a normalized input", share, MANY),
         Evidence("mean square of the last layer's inputs", power, POWER),
     )
+    if bare:  # because of its inputs, or because it has no norm
+        shown = shown[::-1] if power > POWER else shown[:1]
     if layout.output_norm is not None:
-        meaning = "Their mean over the samples is not: only batch norm takes it away."
+        meaning = "Their mean over the samples remains: only batch norm removes it."
         if any(n.name == layout.output_norm and n.over_batch for n in layout.norms):
-            meaning = "Their mean over the samples, which would be the sharpest direction, is gone."
+            meaning = "Their mean over the samples, usually the sharpest direction, is removed."
         return ok("The outputs are normalized like the hidden layers", shown, meaning)
     if not bare:
-        title = "What goes into the last layer is normalized, what comes out is not"
+        title = "The input of the last layer is normalized, its output is not"
         return ok(
             "The last layer is as close to a norm as the others" if name in fine else title,
             shown,
-            "So it is in most networks. Behind a rectifier the inputs have a mean, which leaves a "
-            "few directions sharp: see the finding about the mean of the outputs.",
+            "This is usual. After a ReLU the inputs have a nonzero mean, which leaves a few "
+            "directions sharp: see the finding about the mean of the outputs.",
         )
     return warning(
-        "The hidden layers are normalized, but what goes into the last layer is not",
+        "The hidden layers are normalized, but the input of the last layer is not",
         shown,
-        "The largest curvature then sits in the last layer, where no norm tames it.",
-        f"{case.what_if('norm-before-last')} shows what a norm there gains.",
+        "The largest curvature is then in the last layer, which is not normalized.",
+        case.before_last_advice,
         layer=name,
     )
 
 
-@rule("running-statistics", "layout", source=BJORCK2018, where="Sec. 1, batch normalization")
+@rule("running-statistics", "layout", source=BJORCK2018, where="Sec. 1.1, Eq. (1)")
 def running_statistics(case: Case) -> Finding | None:
     """Stored statistics that are not those of the batches."""
     norms = [n for n in case["layout"].norms if n.used and not n.frozen]
     kept = [n for n in norms if not math.isnan(n.mean_gap)]
     if not kept:
         return None
-    if all(n.updates == 0 and math.isfinite(n.mean_gap) for n in kept):
-        return ok(
-            "Running statistics were never updated",
-            (Evidence("batches behind them", 0),),
-            "The network has not been trained yet. In evaluation mode it would use mean 0 and "
-            "variance 1.",
-        )
     worst = max(kept, key=_disagreement)
-    shown = (
+    shown = [
         Evidence("largest gap of means, in running deviations", worst.mean_gap, GAP),
         Evidence("factor between batch and running variances there", worst.variance_gap, RATIO),
-    )
+    ]
+    if _log_ratio(worst) > worst.mean_gap / GAP:  # the larger one is the reason
+        shown.reverse()
     if _disagreement(worst) <= 1:
         meaning = "Training and evaluation see the same network."
-        return ok("Running statistics agree with those of the batch", shown, meaning)
+        return ok("Running statistics agree with those of the batch", tuple(shown), meaning)
+    if worst.initial > FRESH and math.isfinite(_disagreement(worst)):
+        return _fresh(case, worst, tuple(shown))
     return warning(
         "Running statistics disagree with those of the batch",
-        shown,
-        "In evaluation mode this is another network than in training.",
+        tuple(shown),
+        "The model behaves differently in train and in evaluation mode.",
         "Check that evaluation data is prepared like training data; run some batches in train mode "
-        "to renew the statistics; with small batches use group norm.",
+        "to update the statistics. With small batches, use group norm.",
         layer=worst.name,
+    )
+
+
+def _fresh(case: Case, norm: NormUse, gaps: tuple[Evidence, ...]) -> Finding:
+    """Statistics that still hold their initial values: no trouble before training."""
+    name = "share of their initial values (mean 0, variance 1) in the running statistics"
+    shown = (Evidence(name, norm.initial, FRESH), *gaps)
+    if "gradients" not in case or not case["gradients"].loss < STARTED * case.chance:
+        return ok(
+            "Running statistics have had too few updates yet",
+            shown,
+            f"They come from {norm.updates} batches. Training will update them.",
+        )
+    severity = problem if norm.updates == 0 else warning
+    return severity(
+        "The network is trained, but its running statistics are not",
+        shown,
+        f"They come from {norm.updates} batches, so the model behaves differently in train and in "
+        "evaluation mode.",
+        "If the weights were copied or averaged (EMA), copy the buffers too, or run some batches "
+        "in train mode (torch.optim.swa_utils.update_bn).",
+        layer=norm.name,
     )
 
 
 def _disagreement(norm: NormUse) -> float:
     """How far running statistics are off, in units of what is allowed."""
-    return max(norm.mean_gap / GAP, math.log(norm.variance_gap) / math.log(RATIO))
+    return max(norm.mean_gap / GAP, _log_ratio(norm))
 
 
-@rule("unused-norm", "layout", source=BJORCK2018, where="Sec. 1, batch normalization")
+def _log_ratio(norm: NormUse) -> float:
+    return math.log(norm.variance_gap) / math.log(RATIO)
+
+
+@rule("unused-norm", "layout", source=BJORCK2018, where="Sec. 1.1, Eq. (1)")
 def unused_norm(case: Case) -> Finding | None:
     """A norm layer that the forward pass never reaches."""
     norms = case["layout"].norms
@@ -107,14 +133,15 @@ def unused_norm(case: Case) -> Finding | None:
     never = Evidence("norms that are never used", len(unused), 0.0)
     shown = (never, Evidence("norms in all", len(norms)))
     if not unused:
-        return ok("Every norm is used in the forward pass", shown, "None is forgotten.")
+        return ok("Every norm is used in the forward pass", shown, "No norm layer is left out.")
     names = ", ".join(repr(n.name) for n in unused[:5])
+    them, its = ("them", "their") if len(unused) > 1 else ("it", "its")
     return warning(
         f"{len(unused)} norm layer{'s are' if len(unused) > 1 else ' is'} never used",
         shown,
-        "In the batches that were looked at, the forward pass does not call it, in train mode or "
-        "in evaluation mode, or nothing uses its result.",
-        f"Use in forward, or delete (unless its parameters are used elsewhere): {names}.",
+        "On the batches used here, the forward pass does not call "
+        + f"{them} in train or evaluation mode, or nothing uses the result.",
+        f"Call {names} in forward, or remove {them} (unless {its} parameters are used elsewhere).",
         layer=unused[0].name,
     )
 
@@ -129,7 +156,7 @@ def batch_size(case: Case) -> Finding | None:
     floor = 0.0 if math.isnan(case.chance) else LEAST * case.chance
     scale = size / here / max(loss, floor, 1e-300)  # all fall like 1 / batch size
     gap, wide = scale * float(found.everywhere[-1]), scale * 2 * float(found.everywhere_error[-1])
-    name = f"gap of the loss at batch size {here}, as a share of the loss (or a tenth of chance)"
+    name = f"extra loss from batch noise at batch size {here}, relative to the loss"
     shown = Evidence(name, gap, STRONG, gap - wide, gap + wide)
     if gap - wide <= STRONG and loss > STARTED * case.chance:
         return _at_the_start(case, math.sqrt(size / here))
@@ -137,26 +164,26 @@ def batch_size(case: Case) -> Finding | None:
         return warning(
             f"The batch of {here} is small for batch norm",
             (shown,),
-            "The noise of its statistics makes up a good part of the loss.",
+            "The noise of the batch statistics is a large part of the loss.",
             "Use larger batches, group norm, or layer norm.",
         )
     if gap + wide > STRONG:
         return note(
             f"The batch of {here} may be small for batch norm",
             (shown,),
-            "The noise of its statistics is not known well enough to tell.",
+            "The effect of the noise of batch statistics is not known well enough to tell.",
             f"ns.bn_regularization(model, data, loss, batch_size={here}) measures it on more data.",
         )
     if (weak := _penalty(case, size / here)).value < WEAK:
         return note(
-            f"At a batch of {here} batch norm hardly regularizes",
+            f"At batch size {here} batch norm adds almost no regularization",
             (weak, shown),
-            "Its statistics are nearly those of the population.",
-            "If you came from smaller batches and miss it, gamma decay gives it back: "
+            "The batch statistics are close to those of all the data.",
+            "If you need the regularization of smaller batches, gamma decay can replace it: "
             "ns.bn_regularization(...).restoring_decay(small, large).",
         )
     title = f"The batch of {here} is neither too small nor too large for batch norm"
-    return ok(title, (shown,), "The noise of its statistics is a moderate regularizer.")
+    return ok(title, (shown,), "The noise of the batch statistics regularizes moderately.")
 
 
 def _penalty(case: Case, shrinking: float) -> Evidence:
@@ -174,14 +201,18 @@ def _at_the_start(case: Case, shrinking: float) -> Finding:
     """A network that has not learned: its loss does not show the noise of batch statistics."""
     found, here = case["regularization"], case.samples
     noise = shrinking * float(np.sqrt(found.layers[0].deviation_variance[-1].mean()))
-    name = f"scatter of the deviations of batches of {here}, relative"
+    name = f"relative variation of the standard deviation over batches of {here}"
     shown = (Evidence(name, noise, NOISY),)
     if noise <= NOISY and here >= FEW:
-        meaning = "What they do to the loss shows after some training."
-        return ok(f"The statistics of batches of {here} scatter little", shown, meaning)
+        meaning = "Their effect on the loss shows after some training."
+        return ok(f"The statistics of batches of {here} vary little", shown, meaning)
+    title = f"The statistics of batches of {here} vary by {noise:.0%}"
+    if noise <= NOISY:
+        title = f"Batches of {here} samples are small for batch norm"
+        shown = (Evidence("samples in a batch", here, FEW),)
     return note(
-        f"The statistics of batches of {here} scatter by {noise:.0%}",
+        title,
         shown,
-        "At its start the loss does not show it; after some training it is likely to.",
+        "At the start the loss does not show it. After some training it probably will.",
         "Train for some steps and examine again, or use larger batches, group norm, or layer norm.",
     )

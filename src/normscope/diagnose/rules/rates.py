@@ -13,55 +13,53 @@ from normscope.results.stability import StabilityBound, StabilityLimit
 FAR = 100.0  # times the threshold; of the networks in docs/results/advice.md none learned there
 
 
-@rule("lr-above-threshold", "sharpness", source=WEI2019, where="Eq. (5), critical learning rate")
+@rule("lr-above-threshold", "sharpness", source=WEI2019, where="Eq. (7), critical learning rate")
 def above_threshold(case: Case) -> Finding | None:
-    """Learning rate against 2 (1 + momentum) / lambda_max."""
+    """Learning rate against 2 (1 + momentum) / lambda_max; above it a few updates decide."""
     limit, low, high = case.threshold
     if case.lr is None or not limit > 0:
         return None
+    if "stability" in case and above_limit(case) is not None:
+        return None  # training runs have decided
     name = "learning rate / (2 (1 + momentum) / lambda_max)"
     shown = (Evidence(name, case.lr / limit, 1.0, case.lr / high, case.lr / low),)
     title = f"The learning rate {case.lr:.3g} is {{}} the local threshold {limit:.3g}"
     if not case.lr > limit:
         meaning = "Gradient descent does not overshoot in the sharpest direction."
         return ok(title.format("below"), shown, meaning)
-    meaning, advice = _beyond(case, limit)
-    far = case.lr > FAR * limit and "stability" not in case
-    grave, where = (warning, "far above") if far else (note, "above")
-    meaning = f"In the sharpest direction a step overshoots. {meaning}"
-    return grave(title.format(where), shown, meaning, advice)
-
-
-def _beyond(case: Case, limit: float) -> tuple[str, str]:
-    """What overshooting leads to, by trainings where there are any, and what to do."""
-    assert case.lr is not None
+    meaning = "In the sharpest direction a step overshoots. "
+    outcome, _, words = str(case.convention.get("trial") or "").partition(": ")
+    lower = f"Use a learning rate below {limit:.3g}, or find the best one with ns.suggest_lr."
+    if outcome == "diverged":
+        title = f"Training diverges at the learning rate {case.lr:.3g}"
+        return problem(title, shown, f"{meaning}{words}", lower)
+    if outcome == "rose":
+        title = f"The loss rises at the learning rate {case.lr:.3g}"
+        return warning(title, shown, f"{meaning}{words}", lower)
+    if outcome:
+        advice = "No action needed unless the loss rises later."
+        return note(title.format("above"), shown, f"{meaning}{words}", advice)
+    far = case.lr > FAR * limit
+    meaning += "The curvature alone does not tell whether training diverges. With momentum it "
+    meaning += "often does at a few times the threshold."
+    advice = "Find out with ns.suggest_lr, or preset='full'."
     if "stability" in case:
-        found: StabilityLimit = case["stability"]
-        if case.lr <= min(found.diverges.low, found.does_not_learn.low):
-            meaning = "Copies that were trained at such rates went unharmed."
-            return meaning, "Nothing has to be done."
-        if case.lr >= min(found.diverges.high, found.does_not_learn.high):
-            return "Here trainings do not pass it unharmed.", _safe_rate(case)
-    if case.lr > FAR * limit:
-        return (
-            "No network that we trained bore a rate so far above its threshold, but for those with "
-            "normalized outputs.",
-            "Find out what it bears: ns.suggest_lr, or preset='full'.",
-        )
-    return (
-        "The loss may rise at first; training often passes this unharmed, because it moves to "
-        "flatter places.",
-        f"If the loss rises and stays up, begin with a learning rate below {limit:.3g} and raise "
-        "it over some hundred steps.",
-    )
+        advice = "The search for the limit was cut short: allow more time."
+    return (warning if far else note)(title.format("far above" if far else "above"), shown,
+                                      meaning, advice)  # fmt: skip
 
 
-@rule("lr-above-limit", "stability", source=BJORCK2018, where="Sec. 3 and App. J")
+@rule("lr-above-limit", "stability", source=BJORCK2018, where="Sec. 3.4 and App. J")
 def above_limit(case: Case) -> Finding | None:
     """Learning rate against the bisected limits."""
     if case.lr is None:
         return None
     limit: StabilityLimit = case["stability"]
+    race = case["advice"].race if "advice" in case else ()
+    for trial in (t for t in race if t.lr == case.lr and t.diverged):
+        title = f"Training diverges at the learning rate {case.lr:.3g}"
+        meaning = f"A copy of the network diverged after {trial.updates} updates."
+        return problem(title, (_against(case.lr, limit.diverges),), meaning, _safe_rate(case))
     known = True
     for bound, verb, verbs in (
         (limit.diverges, "diverge", "diverges"),
@@ -72,8 +70,8 @@ def above_limit(case: Case) -> Finding | None:
         if bound.high == math.inf:  # no failure was seen, and none looked for at such rates
             known = False
             continue
-        grave, title = _verdict(case.lr, bound, verb, verbs)
-        return grave(title, (_against(case.lr, bound),), _where(bound), _safe_rate(case))
+        severity, title = _verdict(case.lr, bound, verb, verbs)
+        return severity(title, (_against(case.lr, bound),), _where(bound), _safe_rate(case))
     if not known:
         return None
     tighter = min(limit.diverges, limit.does_not_learn, key=lambda bound: bound.low)
@@ -119,7 +117,7 @@ def _against(lr: float, bound: StabilityBound) -> Evidence:
 
 
 def _safe_rate(case: Case) -> str:
-    """What to train with: the best rate of the race, else half of what copies bore."""
+    """What to train with: the best rate of the race, else half of the largest stable rate."""
     if "advice" in case and case["advice"].settled:
         return f"Train with about {case['advice'].lr:.2g}, at which copies trained best."
     limit: StabilityLimit = case["stability"]
@@ -130,6 +128,6 @@ def _safe_rate(case: Case) -> str:
                 f"Train with at most {rate:.2g}, half of the largest rate at which copies {what}."
             )
     return (
-        "No smaller rate is known to help: see what the other findings say about signals and "
-        "weights, and try what_if."
+        "No smaller rate is known to help. See the findings about signals and weights, and try "
+        "what_if."
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from normscope.diagnose.rules.base import Case, note, ok, rule, warning
 from normscope.refs import KARAKIDA2019, WEI2019
-from normscope.results import Comparison, Evidence, Finding, LeadingDirections
+from normscope.results import Comparison, Evidence, Finding, LeadingDirections, Variant
 
 MOSTLY = 0.5  # share of lambda_max in the mean-gradient directions
 LAST = ("norm-output", "norm-before-last", "norm-on-top")
@@ -12,6 +12,7 @@ WIDE_GAMMA = 2.0  # root mean square of a scale that is called large
 USUAL_GAMMA = 1.0  # where scales start
 FLATTER = 1.5  # factor from which a remedy is called one
 AGREES = 2.0  # factor between theory and measurement
+MARGIN = 1.25  # factor beyond the theory's bounds that finite width explains
 
 
 @rule("pathological-sharpness", "outliers", source=KARAKIDA2019, where="Theorem 3.1")
@@ -19,7 +20,7 @@ def pathological(case: Case) -> Finding | None:
     """The share of lambda_max explained by the directions of the mean gradients."""
     found: LeadingDirections = case["outliers"]
     top, bound = float(found.values[0]), float(found.bounds[0])
-    if top <= 0:
+    if top <= 0 or case.silent:
         return None
     share, least = found.explained, found.span / max(top + bound, found.span)
     name = "share of lambda_max along the mean gradients"
@@ -30,29 +31,31 @@ def pathological(case: Case) -> Finding | None:
     )
     if share < MOSTLY:
         meaning = "Normalizing the outputs would not flatten the loss much."
-        return ok("The sharpness is not that of the mean gradient", shown, meaning)
+        return ok("The sharpness does not come from the mean gradient", shown, meaning)
     limit, rates = case.threshold[0], [case.lr] if case.lr is not None else []
     if "advice" in case and case["advice"].settled:
         rates.append(case["advice"].lr)
     if rates and not max(rates) > limit:  # NaN: no curvature bounds this optimizer
-        title = "The sharpness is that of the mean gradients, and does not matter here"
-        meaning = "No curvature bounds the learning rate of this optimizer."
+        title = "The sharpness comes from the mean gradients, and does not matter here"
+        meaning = "The curvature does not limit the learning rate of this optimizer."
         if limit > 0:
-            meaning = "The learning rate is below what the sharpest direction bears."
+            meaning = "The learning rate is stable in the sharpest direction."
         return ok(title, shown, meaning)
     remedies, advice = _measured_remedy(case)
     # The outputs of a regression are what is asked for: no norm there.
     # A norm that is there already is none either.
     normed = "layout" in case and case["layout"].output_norm is not None
-    remedy = ["norm-before-last"]
+    remedy = [*case.before_last]
     if case.classifies and not normed:
         remedy.insert(0, "norm-output")
     return note(
         "Most of the sharpness comes from the mean of the outputs",
         (*shown, *remedies),
-        "A few directions, in which all samples move together, are far sharper than the rest, and "
-        "they alone set the local threshold of the learning rate.",
-        advice or f"{case.what_if(*remedy)} shows whether a norm at the last layer helps.",
+        "A few directions, which move the outputs of all samples together, are much sharper than "
+        "the rest. They alone set the local threshold of the learning rate.",
+        advice
+        or (remedy and f"{case.what_if(*remedy)} shows whether a norm at the last layer helps.")
+        or "",
     )
 
 
@@ -61,7 +64,7 @@ def _measured_remedy(case: Case) -> tuple[list[Evidence], str]:
     if "what_if" not in case:
         return [], ""
     found = case["what_if"]
-    tried = [v for v in found.after if v.change in LAST and found.curvature_ratio(v) > 0]
+    tried = [v for v in found.after if _at_last(v) and found.curvature_ratio(v) > 0]
     if not tried:
         return [], ""
     ratios = {f"lambda_max before / after {v.change!r}": found.curvature_ratio(v) for v in tried}
@@ -73,7 +76,7 @@ def _measured_remedy(case: Case) -> tuple[list[Evidence], str]:
         return shown, (
             f"Normalize the last layer: {best.change!r} makes the loss {gain:.2g} times flatter."
         )
-    if found.best is not None and found.best.change in LAST:
+    if found.best is not None and _at_last(found.best):
         return shown, f"{found.best.change!r} does not flatten the loss, but lets it learn better."
     best = max(tried, key=found.curvature_ratio)
     gain = found.curvature_ratio(best)
@@ -89,6 +92,10 @@ def _measured_remedy(case: Case) -> tuple[list[Evidence], str]:
         )
     how = f"{1 / gain:.2g} times sharper" if gain < 1 / FLATTER else "about as sharp"
     return shown, f"Normalizing the last layer does not help: with {best.change!r} it is {how}."
+
+
+def _at_last(variant: Variant) -> bool:
+    return variant.change.partition("=")[0] in LAST
 
 
 @rule("gamma-sharpens", "layout", source=WEI2019, where="Claim 3.1 and Fig. 1")
@@ -108,12 +115,11 @@ def gamma_sharpens(case: Case) -> Finding | None:
     beyond = ratio is not None and 1 < ratio <= widest.gamma**2
     sharpens = beyond and widest.gamma > USUAL_GAMMA and not case.trained
     if not sharpens and widest.gamma < WIDE_GAMMA:
-        title = "gamma is not so large that the norms sharpen the loss"
-        meaning = "lambda_max grows with the square of gamma; here it stays moderate."
-        return ok(title, tuple(shown), meaning)
+        meaning = "lambda_max grows with the square of gamma."
+        return ok("The scales (gamma) of the norms are moderate", tuple(shown[:1]), meaning)
     wide = widest.gamma >= WIDE_GAMMA
-    grave = warning if sharpens and wide else note
-    return grave(
+    severity = warning if sharpens and wide else note
+    return severity(
         "By the theory the norms sharpen the loss at this gamma" if sharpens else "gamma is large",
         tuple(shown if wide else shown[::-1]),
         "lambda_max grows with gamma squared. Beyond some gamma a network with batch norm is "
@@ -125,7 +131,10 @@ def gamma_sharpens(case: Case) -> Finding | None:
 
 
 def _against_plain(case: Case) -> float | None:
-    if "prediction" not in case or len(case["prediction"]) < 2:
+    """Predicted lambda_max with norms over that without, if the measured one confirms it."""
+    if "prediction" not in case or len(case["prediction"]) < 2 or "comparison" not in case:
+        return None
+    if not 1 / AGREES <= case["comparison"].ratio <= AGREES:
         return None
     normed, plain = (p.lambda_max_split or p.lambda_max for p in case["prediction"][:2])
     return float(normed / plain) if normed and plain else None
@@ -135,17 +144,48 @@ def _against_plain(case: Case) -> float | None:
 def theory_agrees(case: Case) -> Finding | None:
     """The predicted curvature beside the measured one."""
     found: Comparison = case["comparison"]
+    if case.trained or not (found.measured > 0 and found.predicted > 0):
+        return None  # the theory is that of random weights
     name = "measured / predicted lambda_max of J^T J / T"
     low, high = ((found.measured + n * found.bound) / found.predicted for n in (-1, 1))
     shown = (Evidence(name, found.ratio, AGREES, low, high),)
     if 1 / AGREES <= found.ratio <= AGREES:
         meaning = f"The largest curvature is within a factor {AGREES:.0f} of what the theory says."
         return ok("Theory and measurement agree", shown, meaning)
-    far = max(found.ratio, 1 / found.ratio)
+    least, most = _bounds(case, found.predicted)
+    # beyond its bounds by that factor
+    far = max(found.measured / most, least / found.measured)
+    if far <= MARGIN:
+        return ok(
+            f"The measured curvature is near the theory's bounds, {least:.3g} to {most:.3g}"
+            if far > 1
+            else f"The measured curvature is within the theory's bounds, {least:.3g} to {most:.3g}",
+            (Evidence("measured lambda_max of J^T J / T", found.measured), *shown),
+            f"The predicted {found.predicted:.3g} is the curvature along the mean gradients, the "
+            f"bounds hold for all directions.{_sharpest(case)}",
+        )
     return note(
-        f"The theory is off by a factor {far:.2g} here",
+        "The measured curvature is outside the theory's bounds, "
+        f"{least:.3g} to {most:.3g}, by a factor {far:.2g}",
         shown,
-        "Mean-field theory is that of wide layers with random weights; this network is too narrow, "
-        "too deep, or no longer random." + "".join(f" {flag}" for flag in found.flags),
+        "Mean-field theory holds for wide layers with random weights. This network may be too "
+        "narrow, too deep, or no longer random." + "".join(f" {flag}" for flag in found.flags),
         "Rely on what was measured, not on the predictions.",
     )
+
+
+def _bounds(case: Case, predicted: float) -> tuple[float, float]:
+    """The least and the largest lambda_max that the theory allows."""
+    ends: list[float | None] = [None, None]
+    if "prediction" in case:
+        ends = [case["prediction"][0].lower, case["prediction"][0].upper]
+    return min(ends[0] or predicted, predicted), max(ends[1] or predicted, predicted)
+
+
+def _sharpest(case: Case) -> str:
+    """Which kind of direction is the sharpest, where that was measured."""
+    if "outliers" not in case:
+        return ""
+    share = case["outliers"].explained
+    which = "one of them" if share >= MOSTLY else "another"
+    return f" Here they explain {share:.0%} of lambda_max: the sharpest direction is {which}."

@@ -9,14 +9,19 @@ import numpy as np
 
 from normscope.diagnose.rules.base import Case, note, ok, problem, rule, warning
 from normscope.refs import BJORCK2018, HUANG2020
-from normscope.results import ChannelStatistics, Evidence, Finding
+from normscope.results import Evidence, Finding
 from normscope.results.activations import fitted_growth
 
 GROWS = 3.0  # decades of variance over the depth of the network
+# Lost decades from which training starts on a plateau of a hundred updates and more: with SGD, and
+# with optimizers that scale their steps, such as Adam.
+VANISHES = {False: 5.0, True: 10.0}
 # T4 / T1 above which samples pull one way: with batch norm Bjorck's convolutions stay below 0.1,
 # linear layers, which have no positions over which terms could cancel, near 0.2.
 ALIGNED = {"conv": 0.12, "linear": 0.4}
-DEAD, MOSTLY_DEAD = 0.1, 0.5  # shares of the units of a layer
+# Shares of the units of a layer: healthy networks have up to 0.44 (ReLU, a hundred networks).
+DEAD, MANY_DEAD, MOSTLY_DEAD = 0.1, 0.5, 0.9
+FEW_UNITS = 8  # of fewer, one more or less is a large share
 FULL = 0.25
 FAVOURED = 0.9  # share of samples for which one class is predicted
 CERTAIN = 2.0  # times chance: below that its output needs no pushing down
@@ -24,14 +29,14 @@ DOMINATED = 0.5  # share of the layers
 ENOUGH = 32  # samples: of fewer, many units are dead and many answers agree by chance
 
 
-def unjudged(results: dict[str, Any]) -> tuple[str, ...]:
-    """What the samples that were looked at are too few to judge, in words."""
+def too_few(results: dict[str, Any]) -> tuple[str, ...]:
+    """What cannot be judged because there are too few samples, in words."""
     seen = results["activations"].num_samples if "activations" in results else ENOUGH
     if seen >= ENOUGH:
         return ()
     return (
-        f"Too few samples for a verdict on signals, dead units, a favoured class and the agreement "
-        f"of gradients: {seen} of at least {ENOUGH}. A loader with larger batches gives one.",
+        f"Not judged (needs {ENOUGH} samples, got {seen}): signals, dead units, a favoured class "
+        "and the agreement of gradients. Use larger batches.",
     )
 
 
@@ -40,17 +45,9 @@ def growth(case: Case) -> Finding | None:
     """Activations that grow or vanish with depth."""
     if case["activations"].num_samples < ENOUGH:
         return None
+    if (lost := _lost(case)) is not None:
+        return lost
     outputs = case.on_path(case["activations"].outputs)
-    silent = _silent_end(outputs)
-    if len(silent) > 1:  # a last layer that starts at zero is no trouble
-        return problem(
-            "No signal comes through a layer: its outputs are the same for all samples",
-            (Evidence("layers whose outputs do not vary", len(silent), 0.0),),
-            "All that stands behind it sees nothing of the inputs, and what stands before it gets "
-            "no gradient.",
-            "Look for dead units and for weights of zero in the layer before it.",
-            layer=silent[0].name,
-        )
     beside = len(outputs) < len(case["activations"].outputs)
     fits = fitted_growth(tuple(outputs)) if beside else case["activations"].growth
     fit = next((g for g in fits if g.which == "all"), None)
@@ -62,36 +59,71 @@ def growth(case: Case) -> Finding | None:
     up = decades > 0
     ends = [(fit.slope + sign * 2 * fit.error) * steps for sign in (-1, 1)]
     shown = (
-        Evidence(
-            "decades of variance gained over the depth", decades, GROWS if up else -GROWS, *ends
-        ),
+        Evidence("log10 of variance, last / first layer", decades, GROWS if up else -GROWS, *ends),
         Evidence("factor of the variance per layer", fit.factor),
     )
     clear = abs(fit.slope) > 2 * fit.error
     if not clear or abs(decades) < GROWS:
-        meaning = "Signals neither explode nor die on the way."
+        meaning = "Signals neither explode nor vanish."
         return ok("Activations keep their size over the depth", shown, meaning)
     at = fit.overflow_layer
     tail = f" Float32 overflows at about layer {at:.0f}." if up and math.isfinite(at) else ""
-    fate = "die with it: training starts on a plateau."
+    fate = "shrink with it: training starts slowly."
     if up:
-        fate = "grow with it, and the learning rate that the network bears shrinks likewise."
-    grave = problem if up and at < 2 * depth else warning
-    return grave(
+        fate = "grow with it, and the largest stable learning rate shrinks."
+    slow = decades > -VANISHES[bool(case.convention.get("no_threshold"))]
+    severity = problem if at < 2 * depth else note if slow and not up else warning
+    return severity(
         f"Activations {'grow' if up else 'vanish'} with depth",
         shown,
         f"The variance changes by a factor {fit.factor:.3g} per layer, 10^{decades:.1f} over "
         f"{depth} layers.{tail} The outputs and the gradients of all layers {fate}",
-        "Add normalization to the hidden layers, or scale the initial weights by "
+        "The hidden layers are normalized, so the scale of their weights has little effect: "
+        "look at the scales (gamma) of the norms, and at sums without a norm after them."
+        if case.normalized
+        else "Add normalization to the hidden layers, or scale the initial weights by "
         f"{fit.factor**-0.5:.2g} (the transform 'scale-weights').",
     )
 
 
-def _silent_end(outputs: list[ChannelStatistics]) -> list[ChannelStatistics]:
-    """The last layers in a row whose outputs do not vary: skip connections lead past others."""
-    ordered = sorted(outputs, key=lambda s: s.number)
-    varying = [i for i, s in enumerate(ordered) if s.variance.any()]
-    return ordered[varying[-1] + 1 if varying else 0 :]
+def _lost(case: Case) -> Finding | None:
+    """A layer behind which nothing of the inputs is left."""
+    if silent := case.silent:
+        shown = Evidence("layers whose outputs do not vary", len(silent), 0.0)
+        zero = _zero_norm(case, silent[0].number - 1)
+        return problem(
+            "A layer has constant output: it is the same for all samples",
+            (shown,),
+            "The layers after it do not see the inputs, and the layers before it get no gradient.",
+            zero or "Look for weights of zero in this layer, and for dead units before it.",
+            layer=silent[0].name,
+        )
+    last = case["layout"].last_input_norm if "layout" in case else None
+    found = [s for s in case["activations"].signals if s.kind == "norm" and s.name == last]
+    if not found or (found[0].minimum != found[0].maximum).any() or _summed(case):
+        return None
+    [constant] = found
+    return problem(
+        "The outputs do not depend on the inputs: the norm before the last layer gives a constant",
+        (Evidence("channels that vary", 0),),
+        "Only biases can be learned, and the layers before the norm get no gradient.",
+        _zero_norm(case, constant.number)
+        or "Check what it normalizes over: a single value always becomes 0.",
+        layer=constant.name,
+    )
+
+
+def _summed(case: Case) -> bool:
+    """Whether something beside the norm goes into the last layer."""
+    layout = case["layout"]
+    return any(x.name == layout.last and x.state == "sum" for x in layout.layers)
+
+
+def _zero_norm(case: Case, number: int) -> str:
+    """What to do about a norm with gamma 0 behind layer ``number``; empty if there is none."""
+    norms = case["layout"].norms if "layout" in case else ()
+    zero = [n.name for n in norms if n.used and n.number == number and n.gamma == 0]
+    return f"The scale (gamma) of the norm {zero[0]!r} is 0: set it to 1." if zero else ""
 
 
 @rule("input-independent-gradients", "gradients", source=BJORCK2018, where="Table 1")
@@ -104,7 +136,7 @@ def alignment(case: Case) -> Finding | None:
     excess = [x.alignment / max(ALIGNED[x.kind], random) for x in layers]
     value = float(np.median(excess))
     middle = layers[int(np.argsort(excess)[len(excess) // 2])]
-    name = "median over hidden layers of T4 / T1, against its line"
+    name = "agreement of the samples' gradients (T4 / T1), relative to its threshold"
     shown = (
         Evidence(name, value, 1.0, min(excess), max(excess)),
         Evidence(f"T4 / T1 of {middle.name!r}", middle.alignment),
@@ -112,49 +144,57 @@ def alignment(case: Case) -> Finding | None:
     if value <= 1:
         meaning = "Terms of different samples and positions mostly cancel, as they should."
         return ok("Gradients depend on the input", shown, meaning)
-    return warning(
-        "Gradients hardly depend on the input",
+    return note(  # networks with He's initial weights have it, and train
+        "All samples give nearly the same gradient",
         shown,
-        "All samples pull the weights the same way: the network first learns a shift of its "
-        "outputs, and its gradients are as large as they can be.",
-        ("L" if case.normalized else "Normalize the hidden layers, or l")
-        + "ower the learning rate for the first steps (warm-up).",
+        "The first steps mostly learn a shift of the outputs that is the same for all samples.",
+        "Lower the learning rate for the first steps (warm-up)."
+        if case.normalized
+        else "Normalize the hidden layers, or lower the learning rate for the first steps "
+        "(warm-up).",
     )
 
 
-@rule("dead-units", "activations", source=HUANG2020, where="Fig. XIII")
+@rule("dead-units", "activations", source=HUANG2020, where="Supplement C.3, Fig. XIII")
 def dead_units(case: Case) -> Finding | None:
     """Rectified units that never, or always, let a signal pass."""
-    rectified = case.on_path(case["activations"].rectified)  # gates are thin, and often shut
-    if not rectified or case["activations"].num_samples < ENOUGH:
+    # gates are thin, and often shut
+    thick = [s for s in case.on_path(case["activations"].rectified) if len(s.mean) >= FEW_UNITS]
+    seen = case["activations"].num_samples
+    if not thick or seen < ENOUGH:
         return None
-    dead = {s.name: float(s.dying.mean()) for s in rectified}
-    full = {s.name: float(s.full.mean()) for s in rectified}
+    dead = {s.name: float(s.dying.mean()) for s in thick}
+    full = {s.name: float(s.full.mean()) for s in thick}
     worst, fullest = max(dead, key=dead.__getitem__), max(full, key=full.__getitem__)
     shown = (
         Evidence("largest share of dead units in a layer", dead[worst], DEAD),
         Evidence("largest share of always active units", full[fullest], FULL),
     )
     if dead[worst] >= DEAD:
-        grave = problem if dead[worst] >= MOSTLY_DEAD else warning
-        return grave(
+        severity = (note, warning, problem)[sum(dead[worst] >= x for x in (MANY_DEAD, MOSTLY_DEAD))]
+        number = next(s.number for s in thick if s.name == worst)
+        first = "Normalize before the ReLU"
+        if case.normalized:
+            first = "Look at the shift (beta) of the norm before the ReLU"
+        return severity(
             f"{dead[worst]:.0%} of the units of a layer are dead",
-            shown,
-            "They give zero for every sample, so that they neither carry a signal nor learn.",
-            ("U" if case.normalized else "Normalize before the rectifier, u")
-            + "se a leaky rectifier, or lower the learning rate that killed them.",
+            shown[:1],
+            f"Their output is zero on all {seen} samples, so they carry no signal and do not "
+            f"learn. (With 95 % confidence each is active on fewer than {3 / seen:.1%} of all "
+            "samples.)",
+            _zero_norm(case, number) or f"{first}, check the biases, or use a leaky ReLU.",
             layer=worst,
         )
     if full[fullest] >= FULL:
         return note(
-            f"{full[fullest]:.0%} of the units of a layer are never rectified",
-            shown,
-            "They are positive for every sample: the rectifier does nothing there, and the layer "
-            "acts linearly.",
-            "Centre the signals before the rectifier, for example by batch norm.",
+            f"{full[fullest]:.0%} of the units of a layer are always active",
+            shown[1:],
+            "They are positive for every sample: the ReLU does nothing there, and they act "
+            "linearly.",
+            "Centre the signals before the ReLU, for example with batch norm.",
             layer=fullest,
         )
-    meaning = "Rectifiers act on nearly all units."
+    meaning = "Nearly all units are active on some samples and zero on others."
     return ok("Units are neither dead nor always active", shown, meaning)
 
 
@@ -180,15 +220,17 @@ def favoured_class(case: Case) -> Finding | None:
     return note(
         f"Class {outputs.favoured} is predicted for {share:.0%} of the samples",
         shown,
-        "The first steps are spent on pushing that one output down. Deep networks often start so, "
-        "with batch norm too.",
-        "Usually harmless; a smaller last layer (or zero initial weights there) avoids it.",
+        "The first steps mostly lower that one output. Deep networks often start like this, also "
+        "with batch norm.",
+        "Usually harmless. Smaller initial weights of the last layer avoid it.",
     )
 
 
-@rule("weight-domination", "gradients", source=HUANG2020, where="Sec. on weight domination")
+@rule("weight-domination", "gradients", source=HUANG2020, where="Supplement C.2, Fig. XII")
 def weight_domination(case: Case) -> Finding | None:
     """Layers whose gradient is tiny against their weight, while there is something to learn."""
+    if case.convention.get("no_threshold") or case.silent:
+        return None  # the steps of Adam and its kin do not depend on the size of gradients
     # No gradient at all comes from a layer of zeros behind it, and no rate changes that.
     layers = [x for x in case["gradients"].layers if 0 < x.domination < math.inf]
     shares = [layer.dominated for layer in layers]
@@ -201,16 +243,17 @@ def weight_domination(case: Case) -> Finding | None:
         Evidence("smallest sigma_max(gradient) / sigma_max(weight)", worst.domination),
     )
     if value < DOMINATED:
-        meaning = "A step changes the layers noticeably."
+        meaning = "A step changes every layer noticeably."
         return ok("Gradients are not negligible beside the weights", shown, meaning)
     norms = "layout" in case and any(n.used for n in case["layout"].norms)
+    small = "layout" in case and case["layout"].residuals > 0
     return note(
-        f"{value:.0%} of the layers hardly move: their weights dominate their gradients",
+        f"In {value:.0%} of the layers the gradient is tiny compared with the weights",
         shown,
         "A step changes them little."
-        + (" Behind a norm, weights that grew large stay where they are." if norms else ""),
-        "A larger learning rate"
-        + (", or weight decay on the layers before norms," if norms else "")
-        + " sets them free.",
+        + (" Before a norm, weights that have grown large change very little." if norms else ""),
+        "Use a larger learning rate"
+        + (", or weight decay on the layers before norms." if norms else ".")
+        + (" Branches that are meant to start small (LayerScale) need no change." if small else ""),
         layer=worst.name,
     )

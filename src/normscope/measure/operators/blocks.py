@@ -10,6 +10,7 @@ from normscope.errors import InputError
 from normscope.measure.operators.base import LinearOperator
 from normscope.measure.probes.sites import module_of
 from normscope.measure.risk import Risk
+from normscope.messages import kind_of
 from normscope.subject.functional import ModelFunction
 from normscope.subject.parameters import ParameterSet, select_parameters
 
@@ -63,6 +64,10 @@ def sub_parameters(
 
 def layer_blocks(operator: Op) -> dict[str, Op]:
     """One diagonal block per layer that owns parameters, by layer name, in forward order."""
+    if not isinstance(operator, RiskOperator):
+        raise InputError(
+            f"layer_blocks takes fisher(risk) or hessian(risk). Got {kind_of(operator)}."
+        )
     groups: dict[str, list[str]] = {}
     for name in operator.parameters.names:
         groups.setdefault(module_of(name), []).append(name)

@@ -41,7 +41,11 @@ def fisher(
       losses the generalised Gauss-Newton matrix with the loss's Hessian in the outputs.
     - ``"sampled"``: one label per sample drawn from the model; its mean over seeds is the true one.
     - ``"empirical"``: second moment of the per-sample gradients with the data's own labels. With
-      batch statistics the gradient of one sample's loss keeps the coupling.
+      batch statistics the gradient of one sample's loss keeps the coupling. Under cross-entropy
+      (``NLLLoss``, ``BCEWithLogitsLoss``), whatever its options, a sample is one label that
+      counts: every position of a sequence or image, every yes-or-no output. With labels drawn
+      from the model its mean is then the true one. Under any other loss a sample is one row of
+      the outputs, and its own loss is what the batch's loss is the mean (or the sum) of.
 
     Args:
         risk: what to measure.

@@ -36,7 +36,7 @@ def term_numbers(terms: Terms) -> dict[str, float]:
         "t3": float(terms.by_position.double().mean()) / terms.count,
         "t4": float(total.mean()) / terms.count,
         "aligned": float((share > ALIGNED).double().mean()) if len(share) else NAN,
-        "median_alignment": float(share.median()) if len(share) else NAN,
+        "median_alignment": median(share) if len(share) else NAN,
         "term_correlation": pearson(absolute, total),
     }
 
@@ -71,7 +71,7 @@ def channel_matrix_numbers(gradient: Tensor, matrix: Tensor, groups: int) -> dic
     rows = matrix.mean(1)
     signed = gradient.double().flatten(2).sum(2) if gradient.ndim > 2 else gradient.double()
     return {
-        "max_over_median": ratio(float(matrix.max()), float(matrix.median())),
+        "max_over_median": ratio(float(matrix.max()), median(matrix)),
         "log10_spread": _log10(ratio(float(matrix.max()), float(matrix.min()))),
         "row_cv": ratio(float(rows.std(correction=0)), float(rows.mean())),
         "column_cv": ratio(float(columns.std(correction=0)), float(columns.mean())),
@@ -83,6 +83,13 @@ def channel_matrix_numbers(gradient: Tensor, matrix: Tensor, groups: int) -> dic
 def in_channel_gradient(matrix: Tensor, groups: int) -> Tensor:
     """Mean of A(out, in / groups) over the weights of each in-channel, (in,)."""
     return matrix.reshape(groups, -1, matrix.shape[1]).mean(1).flatten()
+
+
+def median(values: Tensor) -> float:
+    """The mean of the two middle values where their number is even; torch takes the lower one."""
+    flat, count = values.flatten(), values.numel()
+    middle = [float(flat.kthvalue(k).values) for k in ((count + 1) // 2, count // 2 + 1)]
+    return sum(middle) / 2
 
 
 def pearson(a: Tensor, b: Tensor) -> float:

@@ -10,10 +10,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from normscope.checks import checked_count
 from normscope.errors import InputError
 from normscope.results.histograms import Histograms
 
 NARROWEST = 2.0**-18  # span over magnitude of a channel that is constant
+MOST_BINS = 100_000
 
 
 def checked_bins(bins: int) -> int:
@@ -23,14 +25,14 @@ def checked_bins(bins: int) -> int:
             f"histogram is the number of bins of each channel: even, since bins are joined in "
             f"pairs, or 0 for none. Got {bins!r}."
         )
-    return bins
+    return checked_count(bins, "histogram", least=0, most=MOST_BINS)
 
 
 class StreamedHistograms:
     """Counts of each channel.
 
     Args:
-        bins: of each channel, an even number.
+        bins: number of bins for each channel, even.
     """
 
     def __init__(self, bins: int) -> None:

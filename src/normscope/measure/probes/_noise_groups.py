@@ -55,7 +55,7 @@ class GroupSums:
 
     @property
     def count(self) -> int:
-        """Draws taken in."""
+        """Number of draws taken in so far."""
         return sum(self._counts)
 
     def add(self, draws: int, total: Tensor, squares: Tensor) -> None:

@@ -35,7 +35,7 @@ class ParameterLayers:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the layers."""
+        """Names of the layers."""
         return tuple(layer.name for layer in self.coverage.ok)
 
 

@@ -80,7 +80,7 @@ class Form(NamedTuple):
     Attributes:
         matrix: the same matrix, or kernel, at every position.
         columns: the weight is (in, out) as it is used.
-        axis: of the channels.
+        axis: axis of the channels.
     """
 
     matrix: bool

@@ -136,11 +136,11 @@ def activations(
         loss_fn: ``loss_fn(model, batch)`` in place of ``loss``; it hides the outputs.
         outputs_fn: ``outputs_fn(model, batch) -> (outputs, targets)``, for batches that are not
             (inputs, targets).
-        batch_size: samples in a batch, 128 by default; a loader brings its own.
-        num_batches: how many of the first batches are looked at; None for all.
+        batch_size: samples in a batch, 128 by default; a loader keeps its own.
+        num_batches: use only the first ``num_batches`` batches; None for all.
         statistics: what batch norm does: ``"batch"``, ``"running"`` or ``"frozen"``.
         layers: which layers; None for all, or names, globs, numbers from 1.
-        seed: of dropout, and of the order of a data set.
+        seed: seed for dropout and the order of a data set.
         histogram: bins of each channel, an even number; 0 for none.
 
     Returns:

@@ -57,7 +57,7 @@ class Capture(Watching):
     Args:
         model: the module that will run, by itself or inside a loss.
         watcher: is told of every signal.
-        graph: of the model, which says what a call of a function does and how deep it is; without
+        graph: graph of the model: what a call of a function does and how deep it is; without
             one a layer is a product with a parameter, and layers are numbered as they run.
 
     Attributes:
@@ -88,6 +88,7 @@ class Capture(Watching):
         self.outputs: Any = None
         self.reached: set[str] = set()
         self._samples = 0  # first axis of the model's input
+        self._turned: dict[str, bool] | None = None
         self.begin_pass()
 
     def follow(self, graph: Graph | None) -> None:
@@ -97,6 +98,10 @@ class Capture(Watching):
             self._places, cards = Places(graph), norm_cards(self.model)
         cards |= self._places.cards
         self.cards: dict[nn.Module, NormCard] = {modules[n]: card for n, card in cards.items()}
+
+    def learn_axes(self, turned: dict[str, bool]) -> None:
+        """By site: whether positions come before samples, where a pass of few samples shows it."""
+        self._turned = turned
 
     def __enter__(self) -> Capture:
         self.begin_pass()
@@ -294,6 +299,12 @@ class Capture(Watching):
             self._uses[name] += 1
             name = name if self._uses[name] == 1 else f"{name}#{self._uses[name]}"
         samples = turned or (self._folded(x) if site.axis == -1 else None)
+        if turned is None and self._turned is not None and site.axis == -1 and x.ndim > 2:
+            first, second = (size == self._samples for size in x.shape[:2])
+            if second and x.ndim == 3 and self._turned.get(name):
+                turned = samples = self._samples
+            elif first and second and self._turned.get(name) is not False:
+                samples = 1  # samples cannot be told from positions
         return replace(site, name=name, samples=samples, positions_first=turned is not None)
 
     def _folded(self, x: Tensor) -> int | None:

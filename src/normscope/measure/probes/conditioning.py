@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import nn
 
+from normscope.checks import checked_list
 from normscope.errors import InputError
 from normscope.measure.probes._conditioning_exact import ExactCurvature
 from normscope.measure.probes._conditioning_hessian import hessian_blocks
@@ -76,11 +77,11 @@ def conditioning(
         loss_fn: ``loss_fn(model, batch)`` in place of ``loss``; it hides the outputs.
         outputs_fn: ``outputs_fn(model, batch) -> (outputs, targets)``, for batches that are not
             (inputs, targets).
-        batch_size: samples in a batch, 128 by default; a loader brings its own.
-        num_batches: how many of the first batches are looked at; None for all.
+        batch_size: samples in a batch, 128 by default; a loader keeps its own.
+        num_batches: use only the first ``num_batches`` batches; None for all.
         statistics: what batch norm does: ``"batch"``, ``"running"`` or ``"frozen"``.
         layers: which layers; None for all, or names, globs, numbers from 1.
-        seed: of sampled labels, dropout, and the order of a data set.
+        seed: seed for sampled labels, dropout and the order of a data set.
         kind: whose labels: ``"empirical"`` (the data's), ``"sampled"`` (one draw from the model per
             example) or ``"true"`` (expectation over the model's labels, one backward pass per
             output; with batch statistics one per sample and output).
@@ -104,7 +105,7 @@ def conditioning(
         (array([2. , 0.5]), 4.0)
     """
     problem = as_problem(model, data, loss, loss_fn, outputs_fn, batch_size, seed)
-    shares = tuple(checked_share(share) for share in p)
+    shares = tuple(checked_share(share) for share in checked_list(p, "p"))
     _check_options(kind, spatial_scale, exact)
     budget = budget_bytes(memory, model_device(problem.model))
     curvature = ExactCurvature(full=exact == "full", budget=budget) if exact else None

@@ -41,7 +41,7 @@ def _rows(listener: Listener, index: int, site: Site) -> list[Row]:
     probe = listener.probes[index]
     if site.name not in listener.watched or site.kind not in (*probe.watches, *LAYERS):
         return []
-    status = "skipped", f"layers of the kind {site.kind!r} are not looked at in this measurement"
+    status = "skipped", f"layers of the kind {site.kind!r} are not covered by this measurement"
     if site.kind in probe.watches:
         found = listener.troubles.get((index, site.name)) or probe.verdict(site)
         status = found or ("ok", "")

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
+from normscope.checks import checked_list
 from normscope.measure.probes._gradient_layers import LayerSums
 from normscope.measure.probes._gradient_outputs import ByClass, FavouredClass
 from normscope.measure.probes.probe import Pass, Probe
@@ -38,7 +39,7 @@ class GradientProbe(Probe):
     """Terms, entries and channels of the gradient of every weight.
 
     Args:
-        quantities: of ``QUANTITIES``.
+        quantities: names out of ``QUANTITIES``.
         class_layer: for ``"classes"``.
     """
 
@@ -204,11 +205,11 @@ def gradients(
         loss_fn: ``loss_fn(model, batch)`` in place of ``loss``; it hides the outputs.
         outputs_fn: ``outputs_fn(model, batch) -> (outputs, targets)``, for batches that are not
             (inputs, targets).
-        batch_size: samples in a batch, 128 by default; a loader brings its own.
-        num_batches: how many of the first batches are looked at; None for all.
+        batch_size: samples in a batch, 128 by default; a loader keeps its own.
+        num_batches: use only the first ``num_batches`` batches; None for all.
         statistics: what batch norm does: ``"batch"``, ``"running"`` or ``"frozen"``.
         layers: which layers; None for all, or names, globs, numbers from 1.
-        seed: of dropout, and of the order of a data set.
+        seed: seed for dropout and the order of a data set.
         quantities: what costs extra: ``"alignment"`` (T1 to T4: three weight gradients a layer)
             and ``"classes"`` (one partial backward pass for each class); ``()`` for neither.
         class_layer: layer whose gradient ``"classes"`` splits; None for the middle one.
@@ -240,7 +241,8 @@ def _channel_mean(site: Site, x: Tensor) -> Tensor:
 
 
 def _checked(quantities: str | Sequence[str]) -> tuple[str, ...]:
-    chosen = (quantities,) if isinstance(quantities, str) else tuple(quantities)
+    alone = isinstance(quantities, str)
+    chosen = (quantities,) if alone else tuple(checked_list(quantities, "quantities"))
     for name in chosen:
         check_choice("quantity", name, QUANTITIES)
     return chosen

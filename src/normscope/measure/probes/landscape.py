@@ -74,8 +74,8 @@ def landscape(
         loss_fn: ``loss_fn(model, batch)`` in place of ``loss``; it hides the outputs.
         outputs_fn: ``outputs_fn(model, batch) -> (outputs, targets)``, for batches that are not
             (inputs, targets).
-        batch_size: samples in a batch, 128 by default; a loader brings its own.
-        num_batches: how many of the first batches are looked at; None for all.
+        batch_size: samples in a batch, 128 by default; a loader keeps its own.
+        num_batches: use only the first ``num_batches`` batches; None for all.
         direction: ``"gradient"``: minus the gradient of the loss at the start, so that a distance
             is the learning rate of one step of gradient descent. ``"random"``: normal numbers.
             A dict of tensors by parameter name, zero where it has none. Two of these: a plane.
@@ -90,7 +90,7 @@ def landscape(
         statistics: what batch norm does: ``"batch"``, ``"running"`` or ``"frozen"`` (constants of
             the start, all the way).
         layers: which layers; None for all, or names, globs, numbers from 1.
-        seed: of random directions, of dropout, and of the order of a data set.
+        seed: seed for random directions, dropout and the order of a data set.
 
     Example:
         >>> net = nn.Linear(1, 1, bias=False)
@@ -110,6 +110,8 @@ def landscape(
         raise InputError(f"A slice has one or two directions. Got {len(kinds)}.")
     compass = _Compass(terrain, end, normalize, seed)
     steps = [compass.direction(kind, index) for index, kind in enumerate(kinds)]
+    if not isinstance(divergence, Divergence):
+        raise InputError(f"divergence must be a rule such as Divergence(). Got {divergence!r}.")
     axes = _axes(distances, kinds, to_end=end is not None)
     origin = terrain.visit(terrain.start)
     points = list(itertools.product(*(axis.tolist() for axis in axes)))
@@ -243,11 +245,11 @@ def _axis(given: Any, kind: Any, *, to_end: bool, plane: bool = False) -> Array:
         return np.linspace(-1.0, 1.0, 11 if plane else 21)
     try:
         axis = np.asarray(given, np.float64)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         axis = np.array(math.nan)
     if axis.ndim != 1 or not len(axis) or not np.isfinite(axis).all():
         raise InputError(
-            f"distances must be a list of finite numbers, for a plane two lists. Got {given!r}."
+            f"distances must be a list of finite numbers, for a plane two lists. Got {given!r:.60}."
         )
     return axis
 

@@ -75,10 +75,10 @@ def norm_layout(
         loss_fn: ``loss_fn(model, batch)`` in place of ``loss``; it hides the outputs.
         outputs_fn: ``outputs_fn(model, batch) -> (outputs, targets)``, for batches that are not
             (inputs, targets).
-        batch_size: samples in a batch, 128 by default; a loader brings its own.
-        num_batches: how many of the first batches are looked at; None for all.
+        batch_size: samples in a batch, 128 by default; a loader keeps its own.
+        num_batches: use only the first ``num_batches`` batches; None for all.
         statistics: what batch norm does.
-        seed: of dropout, and of the order of a data set.
+        seed: seed for dropout and the order of a data set.
 
     Example:
         >>> net = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 2))
@@ -174,6 +174,7 @@ def _norm_use(
         return NormUse(name, norm.kind, depth, True, 1.0, over_batch=norm.kind == "batch")
     gap, ratio, apart = _disagreement(layer, card, probe.moments.get(name))
     tracked = getattr(layer, "num_batches_tracked", None)
+    updates = -1 if tracked is None else int(tracked)
     return NormUse(
         name=name,
         kind=type(layer).__name__,
@@ -183,10 +184,17 @@ def _norm_use(
         mean_gap=gap,
         variance_ratio=ratio,
         variance_gap=apart,
-        updates=-1 if tracked is None else int(tracked),
+        updates=updates,
         frozen=norm.name in frozen,
         over_batch=card.over_batch and norm.name not in frozen,
+        initial=_initial(getattr(layer, "momentum", None), updates),
     )
+
+
+def _initial(momentum: float | None, updates: int) -> float:
+    """Share of their initial values in statistics that were updated so often."""
+    rate = 1.0 if momentum is None else momentum  # None: a plain average of the batches
+    return 0.0 if updates < 0 else float((1 - rate) ** updates)
 
 
 def _gamma(layer: nn.Module, card: NormCard) -> float:

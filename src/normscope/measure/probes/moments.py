@@ -13,7 +13,7 @@ class ChannelMoments:
 
     Attributes:
         count: rows seen.
-        mean: of each channel, (channels,) float64.
+        mean: mean of each channel, (channels,) float64.
     """
 
     def __init__(self) -> None:
@@ -97,5 +97,5 @@ class SecondMoment:
 
     @property
     def mean(self) -> Tensor:
-        """E[v], (d,)."""
+        """The mean E[v], of shape (d,)."""
         return self._mean

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from torch import nn
 
+from normscope.checks import checked_count, checked_list
 from normscope.errors import InputError, NormscopeError
 from normscope.measure.probes._noise_batches import Pool
 from normscope.measure.probes._noise_groups import GROUPS, GroupSums, NoiseEstimate
@@ -26,6 +27,7 @@ from normscope.subject.statistics import check_statistics
 
 SIZES = (8, 32, 128, 512)  # batch sizes of the answer, as far as there are samples
 FEW = 8  # samples of the pass that numbers the layers
+MOST_DRAWS = 1_000_000
 
 
 @measurement
@@ -78,7 +80,7 @@ def gradient_noise(
             (inputs, targets).
         statistics: what batch norm does: ``"batch"``, ``"running"`` or ``"frozen"``.
         layers: which layers; None for all, or names, globs, numbers from 1.
-        seed: of the batches drawn, of dropout, and of the order of a data set.
+        seed: seed for the batches drawn, dropout and the order of a data set.
         batch_sizes: sizes B of the answer; None is 8, 32, 128, 512 as far as half the samples go.
         draws: batches of each size, where the samples are coupled.
 
@@ -96,8 +98,9 @@ def gradient_noise(
     problem = as_problem(model, data, loss, loss_fn=loss_fn, outputs_fn=outputs_fn, seed=seed)
     check_statistics(problem.model, statistics)
     sizes = _checked_sizes(batch_sizes)
-    if not isinstance(draws, int) or draws < 4:
-        raise InputError(f"draws must be 4 or more, to have a standard error. Got {draws!r}.")
+    draws = checked_count(
+        draws, "draws", least=4, most=MOST_DRAWS, why="fewer have no standard error"
+    )
     source = problem.source
     with kept_generators(source.generators), contextlib.closing(source.epoch(0)) as batches:
         first = next(batches)
@@ -240,10 +243,7 @@ def _default_sizes(samples: int) -> tuple[int, ...]:
 def _checked_sizes(sizes: Sequence[int] | None) -> tuple[int, ...] | None:
     if sizes is None:
         return None
-    given = [sizes] if isinstance(sizes, int) else list(sizes)
-    for size in given:
-        if isinstance(size, bool) or not hasattr(size, "__index__") or int(size) < 1:
-            raise InputError(f"batch_sizes must hold integers from 1. Got {size!r}.")
+    given = [sizes] if isinstance(sizes, int) else checked_list(sizes, "batch_sizes")
     if not given:
         raise InputError("batch_sizes is empty. Leave it out for 8, 32, 128 and 512.")
-    return tuple(sorted({int(size) for size in given}))
+    return tuple(sorted({checked_count(size, "each of batch_sizes") for size in given}))

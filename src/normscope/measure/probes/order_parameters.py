@@ -62,11 +62,11 @@ def order_parameters(
         loss_fn: ``loss_fn(model, batch)`` in place of ``loss``; it hides the outputs.
         outputs_fn: ``outputs_fn(model, batch) -> (outputs, targets)``, for batches that are not
             (inputs, targets).
-        batch_size: samples in a batch, 128 by default; a loader brings its own.
-        num_batches: how many of the first batches are looked at; None for all.
+        batch_size: samples in a batch, 128 by default; a loader keeps its own.
+        num_batches: use only the first ``num_batches`` batches; None for all.
         statistics: what batch norm does: ``"batch"``, ``"running"`` or ``"frozen"``.
         layers: which layers; None for all, or names, globs, numbers from 1.
-        seed: of dropout, of random directions, and of the order of a data set.
+        seed: seed for dropout, random directions and the order of a data set.
         directions: backward passes per batch; with no more outputs than this the mean over
             outputs is exact, otherwise it is taken over so many random combinations of them.
 

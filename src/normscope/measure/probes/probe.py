@@ -34,9 +34,9 @@ class Pass:
         targets: where the model lives.
         outputs: what the model returned, with its graph if gradients were asked for.
         loss: one number.
-        gradients: of the loss, by parameter name; None where the loss does not depend on it.
+        gradients: gradients of the loss, by parameter name; None where it does not depend on one.
         weights: values of the parameters, by name.
-        graph: of the model; None where it cannot be read.
+        graph: graph of the model; None where it cannot be read.
     """
 
     objective: Objective

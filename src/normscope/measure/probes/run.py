@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from normscope.errors import InputError, MeasurementError
+from normscope.measure.probes._axes import positions_first
 from normscope.measure.probes._listener import Listener
 from normscope.measure.probes.capture import Capture
 from normscope.measure.probes.coverage import coverage_of
@@ -117,13 +118,14 @@ class _Passing:
         with self._guarded(batch):
             batch = function.prepared(batch)
         if not self._losses:
-            self._capture.follow(readable_graph(self._problem, batch))
+            self._capture.follow(graph := readable_graph(self._problem, batch))
+            self._capture.learn_axes(positions_first(function, batch, graph))
         for probe in self._probes:
             probe.starting(batch)
-        graph = backward or any(probe.keeps_graph for probe in self._probes)
-        listener.begin(backward=graph)
-        with function.open(), self._capture, torch.set_grad_enabled(graph):
-            leaves = [v.detach().requires_grad_(graph) for v in function.values]
+        joined = backward or any(probe.keeps_graph for probe in self._probes)
+        listener.begin(backward=joined)
+        with function.open(), self._capture, torch.set_grad_enabled(joined):
+            leaves = [v.detach().requires_grad_(joined) for v in function.values]
             with self._guarded(batch):
                 outputs = function(leaves, batch)
             loss = self._loss(outputs, batch)

@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
+from normscope.checks import checked_list
 from normscope.errors import InputError
 from normscope.registry import near_match
 
@@ -53,14 +54,14 @@ class Site:
     """One use of one operation.
 
     Attributes:
-        name: of the module or parameter; ``#2`` marks its second use in a pass.
+        name: name of the module or parameter; ``#2`` marks its second use in a pass.
         kind: one of ``LAYERS``, ``"norm"`` or ``"activation"``.
         operation: such as ``"conv2d"``, ``"BatchNorm2d"``, ``"relu"``.
         layer: how many layers with weights lie on the longest way to it from the input, itself
             included; without a graph of the network, how many have run.
         weight: name of the weight (the largest), None if it is no parameter or there is none.
-        axis: of the channels: 1 or -1.
-        geometry: of a convolution.
+        axis: axis of the channels: 1 or -1.
+        geometry: geometry of a convolution.
         samples: how many there are, where they have no axis of their own.
         positions_first: whether positions come before samples, as inside attention.
         parameters: names of all that it uses.
@@ -106,7 +107,7 @@ class Selection:
 
     def __init__(self, layers: str | int | Sequence[str | int] | None) -> None:
         alone = isinstance(layers, str | int)
-        wanted: list[Any] = [layers] if alone else list(layers or [])  # type: ignore[arg-type]
+        wanted: list[Any] = [layers] if alone else checked_list(layers or [], "layers")
         for item in wanted:
             if isinstance(item, bool) or not isinstance(item, str | int):
                 raise InputError(

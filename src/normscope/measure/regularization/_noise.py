@@ -15,7 +15,7 @@ from normscope.measure.regularization._view import PopulationView, SampleMoments
 from normscope.registry import check_choice
 from normscope.seeds import numpy_generator
 
-STATISTICS_BATCHES = 1000  # behind each variance of a batch statistic: 4.5 % standard error
+STATISTICS_BATCHES = 1000  # behind what the variance of sigma_B has beyond order 1/M
 CONTROLLED = 20  # batches per control variate before one is used
 SAMPLING = {
     "independent": "independent: samples drawn with replacement, the data stand for a larger set",
@@ -74,17 +74,23 @@ class LayerNoise:
     curvature: Array  # (2 channels, 2 channels) in the same variables, as far as known
 
     def variances(self, draw: Draw, batch_size: int) -> tuple[Array, Array]:
-        """Variances of mu_B and sigma_B over batches, in units of sigma_P^2, (channels,) each."""
-        if not draw.shrinkage(batch_size):  # every batch is the whole population
-            none = np.zeros(self.moments.means.shape[1])
-            return none, none.copy()
+        """Variances of mu_B and sigma_B over batches, in units of sigma_P^2, (channels,) each.
+
+        Exact for mu_B and, to order 1/M, for sigma_B; drawn batches give the rest of it.
+        """
+        scale = draw.shrinkage(batch_size) / batch_size  # 0: every batch is the whole population
+        exact = [x.var(axis=0) * scale for x in (self.moments.means, self.moments.squares)]
+        if not scale:
+            return exact[0], exact[1]
         share = draw.counts(STATISTICS_BATCHES, batch_size) / batch_size
         means, squares = share @ self.moments.means, share @ self.moments.squares
         spread = squares - means**2 if self.site.card.centred else squares
         unit = self.site.unit().double().cpu().numpy()
         eps = self.site.eps / unit**2 if self.site.divides else 0.0
-        deviations = np.sqrt(np.maximum(spread, 0.0) + eps)
-        return means.var(axis=0, ddof=1), deviations.var(axis=0, ddof=1)
+        deviations = np.sqrt(np.maximum(spread, 0.0) + eps).var(axis=0)
+        linear = squares.var(axis=0)  # 4 times the variance of sigma_B to order 1/M
+        ratio = np.divide(deviations, linear, out=np.full_like(linear, 0.25), where=linear > 0)
+        return exact[0], ratio * exact[1]
 
     def expansion(self, batches: NDArray[np.int64]) -> tuple[Array, Array]:
         """Change of each batch's loss, first and second order, (batches, 2); M times its mean.
@@ -117,7 +123,7 @@ def measured_gap(
     Args:
         view: the network; all other layers keep the population's statistics.
         sites: the layers under batch statistics.
-        losses: of every sample under population norm.
+        losses: loss of every sample under population norm.
         draw: how batches are drawn.
         batch_size: M.
         num_batches: how many.

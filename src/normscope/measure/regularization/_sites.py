@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from normscope.checks import checked_list
 from normscope.errors import InputError
 from normscope.nn.norm import BatchNorm
 from normscope.nn.norm.channel import inverse_deviation, wide
@@ -51,7 +52,7 @@ class Site:
 
     @property
     def kind(self) -> str:
-        """The layer's class."""
+        """Name of the layer's class."""
         return type(self.layer).__name__
 
     @property
@@ -61,12 +62,12 @@ class Site:
 
     @property
     def divides(self) -> bool:
-        """By the deviation."""
+        """Whether the layer divides by the standard deviation."""
         return "variance" in self.card.parts
 
     @property
     def subtracts(self) -> bool:
-        """The mean."""
+        """Whether the layer subtracts the mean."""
         return "mean" in self.card.parts
 
     @property
@@ -177,7 +178,7 @@ def chosen(sites: list[Site], layers: Any, frozen: Container[str] = ()) -> list[
     """Those named by ``layers``; None is all."""
     if layers is None:
         return sites
-    names = [layers] if isinstance(layers, str) else list(layers)
+    names = [layers] if isinstance(layers, str) else checked_list(layers, "layers")
     known = {site.name: site for site in sites}
     for name in names:
         if name in frozen:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from normscope.checks import Array, checked_count
+from normscope.checks import Array, checked_count, checked_list
 from normscope.errors import InputError
 from normscope.measure.regularization import _curvature
 from normscope.measure.regularization._sites import Site, sites_of
@@ -102,9 +102,8 @@ def checked_batch_sizes(
     batch_size: int | Sequence[int], samples: int | None = None
 ) -> tuple[int, ...]:
     """Batch sizes from 2 to the number of samples, smallest first."""
-    given: list[Any] = [batch_size]
-    if isinstance(batch_size, Iterable) and not isinstance(batch_size, str):
-        given = list(batch_size)
+    alone = isinstance(batch_size, str) or hasattr(batch_size, "__index__")
+    given: list[Any] = [batch_size] if alone else checked_list(batch_size, "batch_size")
     if not given:
         raise InputError("batch_size is empty: name at least one batch size.")
     why = "a batch of 1 has no deviation, and batch norm would divide by zero"

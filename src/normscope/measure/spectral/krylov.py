@@ -22,9 +22,9 @@ import torch
 from torch import Tensor
 
 from normscope.checks import Array
-from normscope.errors import InputError, MeasurementError
+from normscope.errors import MeasurementError
 from normscope.measure.spectral.products import Products, numbers
-from normscope.registry import near_match
+from normscope.registry import check_choice
 
 Which = Literal["largest", "smallest", "magnitude"]
 ASYMMETRY = 1e-3  # relative; below it is rounding of low precision, above it a wrong product
@@ -33,8 +33,7 @@ ASYMMETRY = 1e-3  # relative; below it is rounding of low precision, above it a 
 def checked_which(which: str) -> Which:
     """``which`` if it is known, otherwise an error with the near match."""
     names = ["largest", "smallest", "magnitude"]
-    if which not in names:
-        raise InputError(f"Unknown which={which!r}. {near_match(str(which), names)}")
+    check_choice("which", which, names)
     return which  # type: ignore[return-value]
 
 
@@ -115,12 +114,12 @@ class KrylovSpace:
 
     @property
     def num_ends(self) -> int:
-        """Open ends b."""
+        """Number of open ends b of the block recursion."""
         return len(self._ends)
 
     @property
     def basis(self) -> Tensor:
-        """V, (m, n)."""
+        """The basis V, of shape (m, n)."""
         return self._rows[: self.size]
 
     @property

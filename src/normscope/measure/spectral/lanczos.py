@@ -44,13 +44,17 @@ def top_eigenvalues(
 
     Lanczos with full reorthogonalisation and thick restart (Wu and Simon 2000). It stops by
     itself. For k = 1 it stops when the run excludes an eigenvalue above theta (1 + tol): a random
-    start vector hides one only with probability 1 - ``confidence``. That is a worst case, since an
-    eigenvalue must lie there, too: on random spectra with nearly equal leading eigenvalues, where
-    stopping at ||r||^2 / gap <= tol theta is wrong in one case of five, about 1 in 100 answers is
-    off by more than ``tol`` (and by less than 3 ``tol``) at the default. For k > 1 it stops when
+    start vector hides one only with probability 1 - ``confidence``. For k > 1 it stops when
     min(||r||, ||r||^2 / gap) <= tol theta / 2 twice in a row for all, and a probe from a fresh
     random vector has excluded further copies. Where the operator has a smaller dual side (the Gram
     matrix J J^T of J^T J), that one is multiplied.
+
+    ``tol`` and the bounds hold with high probability, not always: a leading eigenvalue that is
+    nearly equal to the next can be missed. Measured at tol = 1e-3 and the default confidence, over
+    500 to 1000 random starts each: with two leading eigenvalues within 2 % (k = 1) 2.5 % of the
+    answers were off by more than the bound, the worst by 11 tol; with three within 2 % and k = 2,
+    2.8 %, the top one missed (off by 10 tol); on a Marchenko-Pastur spectrum 0.1 %; on clusters
+    asked for whole (k >= 5), none of 300. With confidence=0.99 it was 0.3 %.
 
     The small dense problem is solved in float64; vectors keep the operator's type, and no value
     can be had more accurately than about 10 eps times the largest: 1e-6 in float32, 2e-15 in
@@ -60,8 +64,8 @@ def top_eigenvalues(
         op: a symmetric operator.
         k: how many, at most the dimension. Beyond the rank the values are zeros, and
             ``reason`` says so.
-        tol: relative error of each eigenvalue.
-        seed: of the random vectors; equal seeds give equal bits.
+        tol: relative error that each eigenvalue is meant to have; see above for how often it has.
+        seed: seed for the random vectors; equal seeds give equal bits.
         which: "largest", "smallest" (the most negative ones of an indefinite operator) or
             "magnitude".
         vectors: also return unit eigenvectors, as rows.
@@ -91,7 +95,8 @@ def top_eigenvalues(
         >>> top_eigenvalues(op, which="smallest").values.round(6).tolist()
         [-7.0]
     """
-    order = _checked(op, k, which, max_matvecs)
+    order = _checked(op, k, which)
+    k, max_matvecs = checked_count(k, "k"), checked_count(max_matvecs, "max_matvecs")
     _check_share(tol, "tol", "a relative error", 1e-3)
     _check_share(confidence, "confidence", "a probability", 0.8)
     seed = checked_seed(seed)
@@ -111,11 +116,9 @@ def top_eigenvalues(
     return answer.spectrum(order, seed, float(confidence), with_vectors=vectors)
 
 
-def _checked(op: Any, k: int, which: str, max_matvecs: int) -> Which:
+def _checked(op: Any, k: int, which: str) -> Which:
     multiplying.checked_operator(op, "top_eigenvalues", symmetric=True)
-    checked_count(k, "k")
-    checked_count(max_matvecs, "max_matvecs")
-    if k > op.shape[0]:
+    if checked_count(k, "k") > op.shape[0]:
         raise InputError(
             f"k = {k} eigenvalues were asked of a {op.shape[0]} x {op.shape[0]} operator, which "
             f"has {op.shape[0]}. Ask for at most that many."

@@ -85,7 +85,7 @@ class Search:
         ritz: all Ritz pairs of the space, best first.
         converged: how many of the k leading values have converged, counted from the first.
         verified: whether a random run has excluded missed eigenvalues.
-        exhausted: whether such a run ended, for want of room, before it could exclude them.
+        exhausted: whether such a run ran out of room before it could exclude them.
     """
 
     def __init__(

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from normscope.checks import checked_count
+from normscope.checks import as_float, checked_count
 from normscope.errors import InputError
 from normscope.nn.norm.channel import PARTS, ChannelNorm
 
@@ -31,15 +31,15 @@ class BatchNorm(ChannelNorm):
         deviation: ``"centred"``, or ``"rms"``: where the mean is not subtracted, divide by the
             root mean square; the running variance then holds the mean square.
         eps: added to the variance; 0 is allowed.
-        momentum: of the running statistics; None is their plain average over the batches.
+        momentum: momentum of the running statistics; None averages all batches equally.
         every: fresh statistics every so many training batches; in between, the latest are
             used again as constants (2 is Bjorck's alternating normalization). None: never; the
             running statistics are constants in training too.
         gamma: initial value of the scale, a constant gain where there is no scale.
         channel_axis: 1, or -1 for channels on the last axis.
         track_running_stats: False keeps none and normalizes by the batch in evaluation too.
-        device: of parameters and buffers.
-        dtype: of parameters and buffers.
+        device: device of parameters and buffers.
+        dtype: data type of parameters and buffers.
 
     Example:
         >>> import torch
@@ -127,7 +127,7 @@ class BatchNorm(ChannelNorm):
         return torch.where(fresh, mean, self.held_mean), torch.where(fresh, variance, self.held_var)
 
     def forward(self, x: Tensor) -> Tensor:
-        """``x`` normalized."""
+        """Normalize ``x`` and return the result."""
         self.check_input(x)
         if not self.needs_statistics:
             return self.normalize(x)
@@ -185,7 +185,7 @@ class BatchNorm(ChannelNorm):
 
 
 def _checked_momentum(momentum: float | None) -> float | None:
-    if momentum is not None and not 0 <= momentum <= 1:
+    if momentum is not None and not 0 <= as_float(momentum) <= 1:
         raise InputError(
             f"momentum is the weight of the newest batch, from 0 to 1, or None. Got {momentum!r}."
         )

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from normscope.checks import checked_count
+from normscope.checks import checked_count, checked_list
 from normscope.errors import InputError
 from normscope.registry import check_choice
 from normscope.spec.norms import PARTS
@@ -70,6 +70,8 @@ class ChannelNorm(nn.Module):
         if channel_axis not in (1, -1):
             raise InputError(f"channel_axis is 1 or -1 (the last). Got {channel_axis!r}.")
         self.channel_axis = channel_axis
+        if dtype is not None and not isinstance(dtype, torch.dtype):
+            raise InputError(f"dtype must be a torch.dtype such as torch.float32. Got {dtype!r}.")
         for name, part, value in (("weight", "scale", self.gain), ("bias", "shift", 0.0)):
             made = torch.full((num_features,), value, device=device, dtype=dtype)
             self.register_parameter(name, nn.Parameter(made) if part in self.parts else None)
@@ -157,7 +159,7 @@ def wide(x: Tensor) -> Tensor:
 
 def checked_parts(parts: Sequence[str]) -> tuple[str, ...]:
     """The parts in their fixed order; an unknown one is an error."""
-    named = (parts,) if isinstance(parts, str) else tuple(parts)
+    named = (parts,) if isinstance(parts, str) else checked_list(parts, "parts")
     for part in named:
         check_choice("norm part", part, PARTS)
     return tuple(part for part in PARTS if part in named)
@@ -173,7 +175,7 @@ def checked_eps(eps: float) -> float:
 
 
 def checked_gamma(gamma: float) -> float:
-    """A finite gamma."""
+    """Check that gamma is finite and return it."""
     if not (isinstance(gamma, int | float) and math.isfinite(gamma)):
         raise InputError(f"gamma must be a finite number. Got {gamma!r}.")
     return float(gamma)

@@ -34,8 +34,8 @@ class PopulationNorm(ChannelNorm):
             ``torch.func`` (and so in every measurement) they are constants all the same.
         gamma: initial value of the scale, a constant gain where there is no scale.
         channel_axis: 1, or -1 for channels on the last axis.
-        device: of parameters and buffers.
-        dtype: of parameters and buffers.
+        device: device of parameters and buffers.
+        dtype: data type of parameters and buffers.
     """
 
     population_mean: Tensor
@@ -65,7 +65,7 @@ class PopulationNorm(ChannelNorm):
         self._live: tuple[Tensor, Tensor] | None = None  # statistics that carry a graph
 
     def forward(self, x: Tensor) -> Tensor:
-        """``x`` normalized."""
+        """Normalize ``x`` and return the result."""
         self.check_input(x)
         if not self.needs_statistics:
             return self.normalize(x)
@@ -104,7 +104,7 @@ class PopulationNorm(ChannelNorm):
         return torch.tensor(self.ready)
 
     def set_extra_state(self, state: Tensor) -> None:
-        """What ``get_extra_state`` gave."""
+        """Take back what ``get_extra_state`` returned."""
         self.ready = bool(state)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -125,7 +125,7 @@ class PopulationRefresher:
             all of them.
         every: K; 1 is exact, up to 50 is practical.
         chunk_size: as in ``refresh_population``.
-        seed: of the draw.
+        seed: seed for the draw.
     """
 
     def __init__(

@@ -66,8 +66,8 @@ class LayerNorm(_SampleNorm):
         parts: which of mean, variance, scale and shift are on; the variance is about the mean.
         eps: added to the variance; 0 is allowed.
         gamma: initial value of the scale, a constant gain where there is no scale.
-        device: of the parameters.
-        dtype: of the parameters.
+        device: device of the parameters.
+        dtype: data type of the parameters.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class LayerNorm(_SampleNorm):
         self._prepare(self.normalized_shape, parts, gamma, device=device, dtype=dtype)
 
     def forward(self, x: Tensor) -> Tensor:
-        """``x`` normalized."""
+        """Normalize ``x`` and return the result."""
         _check_last_axes(self, x)
         axes = list(range(x.ndim - len(self.normalized_shape), x.ndim))
         y = self._standardized(wide(x), axes, eps=self.eps)
@@ -110,8 +110,8 @@ class GroupNorm(_SampleNorm):
         parts: which of mean, variance, scale and shift are on; the variance is about the mean.
         eps: added to the variance; 0 is allowed.
         gamma: initial value of the scale, a constant gain where there is no scale.
-        device: of the parameters.
-        dtype: of the parameters.
+        device: device of the parameters.
+        dtype: data type of the parameters.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class GroupNorm(_SampleNorm):
         self._prepare((num_channels,), parts, gamma, device=device, dtype=dtype)
 
     def forward(self, x: Tensor) -> Tensor:
-        """``x`` normalized."""
+        """Normalize ``x`` and return the result."""
         if x.ndim < 2 or x.shape[1] != self.num_channels:
             raise InputError(
                 f"GroupNorm normalizes {self.num_channels} channels of inputs of shape (batch, "
@@ -167,8 +167,8 @@ class RMSNorm(_SampleNorm):
         gamma: initial value of the scale, a constant gain where there is no scale.
         channels_first: normalize axis 1 of ``(batch, channel, *space)``, position by position,
             in place of the last axes.
-        device: of the parameters.
-        dtype: of the parameters.
+        device: device of the parameters.
+        dtype: data type of the parameters.
     """
 
     def __init__(
@@ -195,7 +195,7 @@ class RMSNorm(_SampleNorm):
         self._prepare(self.normalized_shape, parts, gamma, device=device, dtype=dtype)
 
     def forward(self, x: Tensor) -> Tensor:
-        """``x`` normalized."""
+        """Normalize ``x`` and return the result."""
         y = wide(x.movedim(1, -1)) if self.channels_first and x.ndim > 1 else wide(x)
         _check_last_axes(self, y)
         axes = list(range(y.ndim - len(self.normalized_shape), y.ndim))
@@ -221,8 +221,8 @@ class FilterResponseNorm(_SampleNorm):
         eps: added to the mean square; 0 is allowed.
         gamma: initial value of the scale.
         channel_axis: 1, or -1 for channels on the last axis.
-        device: of the parameters.
-        dtype: of the parameters.
+        device: device of the parameters.
+        dtype: data type of the parameters.
     """
 
     def __init__(
@@ -242,7 +242,7 @@ class FilterResponseNorm(_SampleNorm):
         self._prepare((num_features,), ("scale", "shift"), gamma, device=device, dtype=dtype)
 
     def forward(self, x: Tensor) -> Tensor:
-        """``x`` normalized."""
+        """Normalize ``x`` and return the result."""
         if x.ndim < 3 or x.shape[self.channel_axis] != self.num_features:
             raise InputError(
                 f"FilterResponseNorm normalizes {self.num_features} channels on axis "

@@ -10,7 +10,8 @@ from typing import Any
 
 from torch import nn
 
-from normscope.errors import InputError
+from normscope.annotations import fits, hints
+from normscope.errors import InputError, out_of_memory
 from normscope.nn.build import build
 from normscope.nn.zoo.maker import Design
 from normscope.nn.zoo.plain import cnn6, mlp_network, vgg16
@@ -26,6 +27,7 @@ _FAMILIES: dict[str, Callable[..., nn.Module]] = {
 }
 
 
+_OTHERS = ("resnet50", "resnet152")  # of depth 6n + 2, but everyone means another network
 _WEI: dict[str, Any] = {"weight_variance": 2.0, "bias_variance": 0.5}  # of Wei et al. 2019
 
 
@@ -33,13 +35,13 @@ def network(name: str, *, seed: int = 0, **options: Any) -> nn.Module:
     """A network by name: ``"resnet20"``, ``"mlp:784-256-10"``, ``"cnn6"``, ``"wei-cnn"``, ...
 
     Options may stand in the name, ``"resnet110:norm=none,extra_norms=top"``, behind commas or
-    colons; several values are joined by ``+``. Residual and VGG-style networks come in every depth
-    6n + 2.
+    colons; several values are joined by ``+``. Residual and VGG-style networks are those for CIFAR,
+    in every depth 6n + 2; the names of ImageNet's ResNet-50 and ResNet-152 are refused.
 
     Args:
         name: a name in ``ZOO``, with options.
-        seed: of the weights.
-        **options: of the network's function (``classes``, ``width``, ...) and the fields of
+        seed: seed for the weights.
+        **options: options of the network's function (``classes``, ``width``, ...) and the fields of
             ``Design``: ``norm``, ``norm_layers``, ``gamma``, ``extra_norms``, ``activation``,
             ``dropout``, ``dropout_at``, ``init``, ``norm_options``.
 
@@ -54,11 +56,23 @@ def network(name: str, *, seed: int = 0, **options: Any) -> nn.Module:
     positional, written = _parsed(rest)
     given = {**written, **options, "seed": seed}
     _check_options(base, make, positional, given)
-    return make(*positional, **given)
+    try:
+        return make(*positional, **given)
+    except (RuntimeError, MemoryError) as error:
+        if not out_of_memory(error):
+            raise
+        raise InputError(f"The network {name!r} does not fit into memory.") from None
 
 
 def _factory(base: str) -> Callable[..., nn.Module]:
     match = _DEPTH.fullmatch(base)
+    if base in _OTHERS:
+        raise InputError(
+            f"{base!r} is known as the ImageNet network, which is not in this catalogue: take "
+            f"torchvision.models.{base}(). The networks here are those for CIFAR, of depth 6n + 2: "
+            f"'resnet56' and 'resnet110' among them; normscope.nn.zoo.cifar_resnet(depth) makes "
+            "any of them."
+        )
     if base not in ZOO and match is not None:
         family, depth = match.groups()
         return functools.partial(_FAMILIES[family], int(depth))
@@ -105,14 +119,18 @@ def _check_options(
 ) -> None:
     parameters = inspect.signature(make).parameters.values()
     known = {p.name for p in parameters if p.kind is p.KEYWORD_ONLY}
+    kinds = hints(make.func if isinstance(make, functools.partial) else make)
     if any(p.kind is p.VAR_KEYWORD for p in parameters):
         known |= set(Design.__dataclass_fields__)
     takes = sum(p.kind is p.POSITIONAL_OR_KEYWORD for p in parameters)
-    for option in options:
+    for option, value in options.items():
         if option not in known:
             raise InputError(
                 f"Network {base!r} has no option {option!r}. {near_match(option, sorted(known))}"
             )
+        if option in kinds and not fits(value, kinds[option]):
+            shown = inspect.formatannotation(kinds[option])
+            raise InputError(f"{option} of network {base!r} must be {shown}. Got {value!r}.")
     if len(positional) != takes:
         raise InputError(
             f"Network {base!r} takes {takes} list of widths behind its name, as in "

@@ -7,8 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import nn
 
+from normscope.annotations import fits, hints
+from normscope.checks import checked_count
 from normscope.errors import InputError
 from normscope.nn.activations import activation_module
 from normscope.nn.init import Init, draw_layer, undrawn
@@ -34,7 +37,7 @@ class Design:
         dropout_at: ``"blocks"`` (behind every residual block, or every hidden layer of a plain
             network), ``"last"`` (before the last linear layer), or layer numbers.
         init: a name in ``INITS`` or an initializer.
-        seed: of the weights.
+        seed: seed for the weights.
     """
 
     norm: str | None = "batch"
@@ -49,13 +52,20 @@ class Design:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        extra = (self.extra_norms,) if isinstance(self.extra_norms, str) else self.extra_norms
-        object.__setattr__(self, "extra_norms", tuple(extra))
+        if isinstance(self.extra_norms, str):
+            object.__setattr__(self, "extra_norms", (self.extra_norms,))
         for name in ("norm_layers", "dropout_at"):
             if isinstance(getattr(self, name), int):
                 object.__setattr__(self, name, (getattr(self, name),))
+        for name, kind in hints(Design).items():
+            if not fits(getattr(self, name), kind):
+                raise InputError(
+                    f"{name} must be {Design.__annotations__[name]}. Got {getattr(self, name)!r}."
+                )
         if self.gamma is not None:
-            options = {**self.norm_options, "gamma": self.gamma}
+            if not abs(self.gamma) < torch.finfo(torch.float32).max:
+                raise InputError(f"gamma must be a finite number. Got {self.gamma:.3g}.")
+            options = {**self.norm_options, "gamma": float(self.gamma)}
             object.__setattr__(self, "norm_options", options)
         for name in self.extra_norms:
             if name not in EXTRA_NORMS:
@@ -111,7 +121,7 @@ class Maker:
         padding: int | None = None, bias: bool = False,
     ) -> nn.Conv2d:  # fmt: skip
         """The next numbered layer: a convolution, padded to keep its size at stride 1."""
-        self.number += 1
+        self._next(inputs, outputs)
         padding = kernel // 2 if padding is None else padding
         made = undrawn(
             nn.Conv2d, inputs, outputs, kernel, stride=stride, padding=padding, bias=bias
@@ -121,10 +131,15 @@ class Maker:
 
     def linear(self, inputs: int, outputs: int, *, bias: bool = True) -> nn.Linear:
         """The next numbered layer: a linear one."""
-        self.number += 1
+        self._next(inputs, outputs)
         made = undrawn(nn.Linear, inputs, outputs, bias=bias)
         draw_layer(made, self.design.init, self.design.seed, self.number)
         return made
+
+    def _next(self, inputs: int, outputs: int) -> None:
+        self.number += 1
+        checked_count(inputs, f"the inputs of layer {self.number}")
+        checked_count(outputs, f"the outputs of layer {self.number}")
 
     def projection(self, inputs: int, outputs: int, *, stride: int) -> nn.Sequential:
         """A 1 x 1 shortcut with its norm; shortcuts have no number."""

@@ -49,9 +49,9 @@ def cnn6(
 
     Args:
         classes: number of outputs.
-        channels: of the images.
-        side: of the images.
-        padding: of the convolutions.
+        channels: number of image channels.
+        side: width and height of the images.
+        padding: padding of the convolutions.
         **design: the fields of ``Design``; layers 1-5 can have a norm, layer 6 is the read-out.
     """
     maker = Maker(Design(**design))
@@ -84,7 +84,7 @@ def vgg16(
 
     Args:
         classes: number of outputs.
-        channels: of the images.
+        channels: number of image channels.
         width: channels of the first group.
         bias: whether the convolutions have biases.
         **design: the fields of ``Design``.

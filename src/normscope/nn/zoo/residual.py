@@ -12,6 +12,8 @@ from normscope.errors import InputError
 from normscope.nn.zoo.maker import Design, Maker
 from normscope.nn.zoo.plain import Parts, head
 
+DEEPEST = 5_000  # layers; the deepest in use has 1202
+
 
 class PadShortcut(nn.Module):
     """He's option A: every ``stride``-th position, zeros for the new channels; no parameters."""
@@ -54,7 +56,7 @@ class Block(nn.Module):
         self.drop = outer[0][1] if outer else nn.Identity()
 
     def forward(self, x: Tensor) -> Tensor:
-        """The block's output."""
+        """Return the output of the block."""
         y = self.norm2(self.conv2(self.drop1(self.act1(self.norm1(self.conv1(x))))))
         if self.shortcut is not None:
             y = y + self.shortcut(x)
@@ -82,7 +84,7 @@ class PreBlock(nn.Module):
         self.drop = outer[0][1] if outer else nn.Identity()
 
     def forward(self, x: Tensor) -> Tensor:
-        """The block's output."""
+        """Return the output of the block."""
         y = self.conv1(self.act1(self.norm1(x)))
         y = self.conv2(self.drop1(self.act2(self.norm2(y))))
         out: Tensor = self.drop(y + self.shortcut(x))
@@ -99,7 +101,7 @@ def cifar_resnet(
     Args:
         depth: 20, 32, 44, 56, 110, 1202, or any other 6n + 2.
         classes: number of outputs.
-        channels: of the images.
+        channels: number of image channels.
         width: channels of the first of three stages.
         **design: the fields of ``Design``.
     """
@@ -129,7 +131,7 @@ def cifar_preresnet(
     Args:
         depth: any 6n + 2.
         classes: number of outputs.
-        channels: of the images.
+        channels: number of image channels.
         width: channels of the first of three stages.
         final_norm: norm and activation between the last block and pooling; without it this is
             Huang's PreResNet_v.
@@ -157,7 +159,7 @@ def resnet18(*, classes: int = 10, channels: int = 3, width: int = 64, **design:
 
     Args:
         classes: number of outputs.
-        channels: of the images.
+        channels: number of image channels.
         width: channels of the first stage.
         **design: the fields of ``Design``.
     """
@@ -222,8 +224,10 @@ def _option_a(inputs: int, outputs: int, stride: int) -> nn.Module:
 
 
 def _blocks_per_stage(depth: int) -> int:
-    if isinstance(depth, bool) or not isinstance(depth, int) or depth < 8 or (depth - 2) % 6:
+    whole = isinstance(depth, int) and not isinstance(depth, bool)
+    if not whole or not 8 <= depth <= DEEPEST or (depth - 2) % 6:
         raise InputError(
-            f"These networks have depth 6n + 2: 8, 14, 20, 32, 44, 56, 110, ... Got {depth!r}."
+            "These networks have depth 6n + 2: 8, 14, 20, 32, 44, 56, 110, ..., up to "
+            f"{DEEPEST}. Got {depth!r}."
         )
     return (depth - 2) // 6

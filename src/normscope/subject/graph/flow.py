@@ -29,8 +29,8 @@ class Flow:
     Attributes:
         record: the pass.
         nodes: its nodes.
-        kinds: of each node: ``"signal"``, ``"parameter"`` or ``"constant"``.
-        parameters: of each node of parameters only: their names.
+        kinds: kind of each node: ``"signal"``, ``"parameter"`` or ``"constant"``.
+        parameters: for nodes computed from parameters only, the names of these.
         weighted: node -> what its weights are.
         norms: nodes that give something normalized (filled in later): walks stop there.
     """

@@ -18,12 +18,12 @@ class Layer:
     """A layer with weights.
 
     Attributes:
-        name: of the module, or of the weight itself.
+        name: name of the module, or of the weight itself.
         kind: ``"linear"``, ``"conv"``, ``"embedding"``, ``"experts"`` or ``"recurrent"``.
         weight: name of its largest parameter.
         parameters: names of all.
         depth: layers on the longest path from the inputs to its output, at its first use.
-        state: of its input there: ``"norm"``, ``"act"``, ``"sum"``, ``"raw"``, or ``"none"`` for
+        state: what its input is: ``"norm"``, ``"act"``, ``"sum"``, ``"raw"``, or ``"none"`` for
             indices.
         norm: the norm behind that.
         side: whether it only makes gates or indices, which are no steps of depth.
@@ -53,8 +53,8 @@ class Graph:
         record: the pass.
         flow: what its nodes carry.
         norms: in order of their first use.
-        depth: of every node.
-        states: of every node: an index of ``STATES``, and the norm.
+        depth: depth of every node.
+        states: state of every node: an index of ``STATES``, and the norm.
         layers: those with weights, in order of their first use.
         of_node: node -> its layer.
         residuals: sums of a signal with what was made from it: kind and path.

@@ -24,9 +24,9 @@ class PlacedNorm:
     """A norm and its uses.
 
     Attributes:
-        name: of the module, or of the module and the function or arithmetic inside it.
+        name: name of the module, or of the module and the function or arithmetic inside it.
         kind: ``"batch"``, ``"layer"``, ``"rms"`` and so on.
-        card: of a module.
+        card: the norm card, if it is a module.
         places: node that gives something normalized -> what was normalized.
     """
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
 from normscope.errors import InputError
 from normscope.subject.graph.graph import Graph
@@ -16,6 +15,7 @@ from normscope.subject.graph.recorder import Recorder
 from normscope.subject.interrupts import interruptible
 from normscope.subject.session import session
 from normscope.subject.statistics import put_in_train_mode
+from normscope.subject.usable import check_usable
 
 
 def read_graph(model: nn.Module, run: Callable[[], Any]) -> Graph:
@@ -92,24 +92,7 @@ def _recorded(model: nn.Module, run: Callable[[], Any], *, training: bool) -> Re
 
 def check_readable(model: nn.Module) -> None:
     """Refuse what cannot be run, with the way out."""
-    if isinstance(model, torch.jit.ScriptModule | torch.export.ExportedProgram):
-        how = "scripted" if isinstance(model, nn.Module) else "exported"
-        raise InputError(
-            f"The model is {how}: its layers are no longer to be seen one by one. Pass the "
-            f"nn.Module as it was before it was {how}."
-        )
-    if not isinstance(model, nn.Module):
-        raise InputError(f"A network is a torch nn.Module. Got {type(model).__name__}.")
-    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
-        if isinstance(tensor, UninitializedParameter | UninitializedBuffer):
-            raise InputError(
-                f"{name!r} has no shape yet (a lazy layer). Run the model once on a batch first."
-            )
-        if tensor.is_meta:
-            raise InputError(
-                f"{name!r} is on the meta device and has no values. Build the model on a real "
-                "device, or call model.to_empty(device=...) and load its weights."
-            )
+    check_usable(model)
     if next(model.parameters(), None) is None:
         raise InputError(
             f"{type(model).__name__} has no parameters, so that there is no layer to read."

@@ -15,7 +15,7 @@ class Operand(NamedTuple):
     """One tensor that an operation takes.
 
     Attributes:
-        position: of the argument in the operation's schema.
+        position: position of the argument in the operation's schema.
         nodes: which operations made its values; several where parts of it were written in place.
         shape: its shape.
         floating: whether it holds floating-point numbers.
@@ -38,9 +38,9 @@ class Node:
         call: which call of a torch function it belongs to; -1 for none.
         operands: the tensors that it takes.
         scalars: its other arguments.
-        shape: of what it gives (the first tensor).
+        shape: shape of what it gives (the first tensor).
         floating: whether that holds floating-point numbers.
-        names: of a parameter or buffer; tied ones together.
+        names: names of a parameter or buffer; tied ones together.
     """
 
     index: int

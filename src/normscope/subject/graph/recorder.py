@@ -40,7 +40,7 @@ class Recorder(Watching):
         self._schemas: dict[Any, tuple[str, list[str], set[int], bool]] = {}
 
     def listen(self) -> None:
-        """With the operations."""
+        """Start to record operations."""
         super().listen()
         if not self.record.nodes:
             self._leaves("parameter", self.model.named_parameters(remove_duplicate=False))
@@ -48,7 +48,7 @@ class Recorder(Watching):
         self._operations.__enter__()  # type: ignore[no-untyped-call]
 
     def stop_listening(self) -> None:
-        """With the operations."""
+        """Stop recording operations."""
         if dispatch._get_current_dispatch_mode() is self._operations:
             self._operations.__exit__(None, None, None)  # type: ignore[no-untyped-call]
         super().stop_listening()
@@ -123,7 +123,7 @@ class Recorder(Watching):
         return pytree.tree_map(copied, given)
 
     def leaving_module(self, module: nn.Module, args: Any, out: Any) -> None:
-        """End a frame."""
+        """Close the frame of a module's call."""
         while self._open:
             frame = self.record.frames[self._open.pop()]
             if frame.module is module:

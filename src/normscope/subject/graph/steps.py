@@ -28,7 +28,7 @@ class Step:
         kind: ``input``, ``layer``, ``norm``, ``activation``, ``reshape``, ``pool`` (average over
             all positions), ``other pool``, ``dropout``, ``add``, ``scale`` (times a number),
             ``output`` or ``other``.
-        name: of the layer, norm or module, or what the function is called.
+        name: name of the layer, norm or module, or what the function is called.
         node: the last of its operations.
         frame: the call of the module that does this and nothing else, if there is one.
         layer: with weights.
@@ -107,7 +107,7 @@ class _Groups:
         return ("call", node.call) if node.call >= 0 else ("node", node.index)
 
     def step(self, nodes: list[Node]) -> Step:
-        """Of one group."""
+        """The step that one group of operations makes."""
         last, frames = nodes[-1], self._record.frames
         norm = next((self._norms[n.index] for n in nodes if n.index in self._norms), None)
         layers = [n.index for n in nodes if n.index in self._graph.of_node]

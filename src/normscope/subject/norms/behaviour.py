@@ -54,7 +54,7 @@ def tried(layer: nn.Module, example: Tensor | None) -> tuple[bool, NormCard | No
 
 
 def tensors(layer: nn.Module) -> list[Tensor]:
-    """Parameters, then buffers."""
+    """All parameters, then all buffers of the module."""
     return [*layer.parameters(), *(b for b in layer.buffers() if b.is_floating_point())]
 
 

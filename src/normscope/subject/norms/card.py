@@ -21,7 +21,7 @@ class NormCard:
         kept: what has statistics of its own: each ``sample``, ``channel``, ``position``.
         parts: those of mean, variance, scale and shift that it has.
         centred: whether its variance is about the mean.
-        groups: of channels, where each has statistics of its own.
+        groups: groups of channels, where each has statistics of its own.
         scale: name of the parameter of gamma; None without one.
         shift: name of the parameter of beta; None without one.
         offset: gamma is the parameter plus this; 1 for layers that multiply by 1 + weight.
@@ -60,7 +60,7 @@ class NormCard:
         return found + self.offset if found is not None and self.offset else found
 
     def beta(self, layer: nn.Module) -> Tensor | None:
-        """The shift."""
+        """The shift added after normalizing, beta."""
         return self._vector(layer, self.shift)
 
     def _vector(self, layer: nn.Module, name: str | None) -> Tensor | None:

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from normscope.checks import checked_list
 from normscope.errors import InputError
 from normscope.registry import Registry
 from normscope.subject.graph.reading import check_readable
@@ -210,7 +211,8 @@ def apply_transform(
         >>> bool((apply_transform(net, "gamma=0.1")[1].weight == 0.1).all())
         True
     """
-    several = [transform] if isinstance(transform, str | Transform) else list(transform)
+    alone = isinstance(transform, str | Transform)
+    several: list[Any] = [transform] if alone else checked_list(transform, "transform")
     if not several:
         raise InputError("apply_transform needs at least one transform. Got an empty list.")
     parsed = [t if isinstance(t, Transform) else parse_transform(t) for t in several]

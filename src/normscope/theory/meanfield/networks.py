@@ -36,12 +36,12 @@ class Networks:
 
     @property
     def depth(self) -> int:
-        """L."""
+        """Number of layers with weights, L."""
         return int(self.weight_variance.shape[0])
 
     @property
     def count(self) -> int:
-        """N."""
+        """Number of networks solved together, N."""
         return int(self.weight_variance.shape[1])
 
     def pool_count(self, layer: int) -> Array:

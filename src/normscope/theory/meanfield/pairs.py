@@ -38,7 +38,7 @@ class PairMap:
             self._order = np.maximum(SERIES, order)
 
     def value(self, c: Array) -> Array:
-        """I_phi[q, c q]."""
+        """E[phi(x) phi(y)] of two Gaussians of variance q and correlation c: I_phi[q, c q]."""
         if self._power is None:
             return product_mean(self._act, self._length, c * self._length)
         total = np.zeros_like(c)
@@ -47,7 +47,7 @@ class PairMap:
         return total + self._rest * np.abs(c) ** self._order
 
     def slope(self, c: Array) -> Array:
-        """I_phi'[q, c q]."""
+        """The same for the derivative of phi: I_phi'[q, c q]."""
         if self._power is None:
             return derivative_product_mean(self._act, self._length, c * self._length)
         total = np.zeros_like(c)

@@ -43,7 +43,7 @@ def conditioning_by_depth(
         size: N, rows and columns, from 2.
         runs: independent products.
         variances: sigma_i^2, one or one per factor; they move s, not the condition number.
-        seed: of all randomness.
+        seed: seed for all random numbers.
 
     Returns:
         Logarithms for every run and depth, beside the edge that theory predicts.

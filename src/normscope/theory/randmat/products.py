@@ -37,7 +37,7 @@ def gaussian_factors(
         num_factors: M.
         size: N, rows and columns, from 2.
         variances: sigma_i^2, one or one per factor; entries of factor i are N(0, sigma_i^2 / N).
-        seed: of all randomness. A product of fewer factors begins with the same matrices.
+        seed: seed for all random numbers. A product of fewer factors begins with the same matrices.
         run: which of the independent products of this seed, from 0.
 
     Returns:
@@ -59,7 +59,7 @@ def product_spectrum(
         size: N, rows and columns, from 2.
         runs: independent products; Figure 8 of Bjorck et al. overlays five with N = 1000.
         variances: sigma_i^2, one or one per factor.
-        seed: of all randomness.
+        seed: seed for all random numbers.
 
     Returns:
         The values of every run, the predicted density, and the distance of the two.

@@ -36,22 +36,22 @@ def correlations(values: ArrayLike) -> Array:
 
 
 def learning_rates_of(lr: ArrayLike) -> Array:
-    """Eta > 0."""
+    """Check that the learning rates eta are positive."""
     return above_zero("lr", lr, why="a student with no step does not learn")
 
 
 def decays(zeta: ArrayLike) -> Array:
-    """Zeta >= 0."""
+    """Check that the decay strengths zeta are not negative."""
     return at_least_zero("zeta", zeta, why="a negative decay makes gamma grow for ever")
 
 
 def lengths(length: ArrayLike) -> Array:
-    """L > 0."""
+    """Check that the lengths L are positive."""
     return above_zero("length", length, why="it divides the learning rate")
 
 
 def noise(noise_variance: float) -> float:
-    """S >= 0."""
+    """Check that the noise S is not negative."""
     return float(at_least_zero("noise_variance", noise_variance, why="it is a variance"))
 
 

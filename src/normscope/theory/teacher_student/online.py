@@ -49,7 +49,7 @@ def simulate_bn(
         num_runs: independent students.
         student: activation of teacher and student, ``"relu"`` or ``"linear"``.
         fixed_length: rescale w to its first length after each step.
-        seed: of the inputs.
+        seed: seed for the inputs.
     """
     rates = np.array([checked_number(learning_rates_of(lr), "lr")])
     decay = checked_number(decays(zeta), "zeta")
@@ -113,7 +113,7 @@ def simulated_overlap_rate(
         student: ``"relu"`` or ``"linear"``.
         start: R at time 0; gamma and L start at 1.
         duration: the line is fitted by least squares to times from 0 to here.
-        seed: of the inputs.
+        seed: seed for the inputs.
     """
     steps = {"wn": _bn_step, "sgd": _sgd_step}
     if method not in steps:

@@ -29,7 +29,7 @@ class Data:
         num_inputs: N.
         noise_variance: S of the teacher's output y = w*.x + noise; x ~ N(0, I/N), |w*|^2 = N.
         num_seeds: independent teachers and samples at each load.
-        seed: of all of them; equal seeds give equal data to every kind of student.
+        seed: seed for all of them; equal seeds give equal data to every kind of student.
     """
 
     num_inputs: int

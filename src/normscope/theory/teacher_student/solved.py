@@ -60,11 +60,11 @@ class ConvexRelu(Arm):
 
     @property
     def outcomes(self) -> Sequence[Outcome]:
-        """One student."""
+        """The one outcome of this student."""
         return (Outcome("convexified loss", settings={"solver": "active set, exact"}),)
 
     def errors(self, samples: Sequence[Sample]) -> Array:
-        """Sample by sample."""
+        """The generalization error for each sample."""
         found = [convex_relu_weights(s.inputs, s.targets) for s in samples]
         rows = [[s.error(w, self.student)] for s, w in zip(samples, found, strict=True)]
         return np.array(rows)

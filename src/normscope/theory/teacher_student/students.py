@@ -25,7 +25,7 @@ class Student:
     """One activation and its averages.
 
     Attributes:
-        name: of the activation.
+        name: name of the activation.
         function: g.
         slope: g'.
         power: c = E[g(u)^2] / Q^2, also E[g'(u)].

@@ -52,14 +52,14 @@ class Signals(Watcher):
         return self._capture is not None
 
     def start(self) -> None:
-        """Add the hooks."""
+        """Add the hooks to the model."""
         if not self.on and self._probes:
             capture = Capture(self._model, self)
             capture.__enter__()
             self._capture = capture
 
     def stop(self) -> None:
-        """Remove them."""
+        """Remove the hooks from the model."""
         self._inside = False
         if self._capture is not None:
             self._capture.__exit__()

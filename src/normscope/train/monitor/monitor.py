@@ -22,6 +22,7 @@ from normscope.measure.probes.sites import module_of
 from normscope.results.monitor import MonitorLog, Reading, Trouble
 from normscope.subject.interrupts import held
 from normscope.subject.session import original_module
+from normscope.subject.usable import check_usable
 from normscope.train.monitor._signals import Signals, why_no_signals
 from normscope.train.monitor.probes import MonitorProbe, Update, as_probes, quantities
 from normscope.train.monitor.sinks import MemorySink, as_sinks
@@ -300,8 +301,7 @@ def _optimizers(given: Any) -> list[Optimizer] | None:
 
 def _weights(model: Any) -> dict[str, list[nn.Parameter]]:
     """The parameters that stand for each layer, by its name."""
-    if not isinstance(model, nn.Module):
-        raise InputError(f"A monitor watches a torch module. Got a {type(model).__name__}.")
+    check_usable(model)
     if isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
         raise InputError(
             f"{type(model).__name__} runs copies of the model, whose signals are seen in pieces. "

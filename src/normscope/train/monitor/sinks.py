@@ -20,7 +20,7 @@ class Sink(Protocol):
     """Anything that takes readings; ``flush()`` and ``close()`` are called if it has them."""
 
     def write(self, reading: Reading) -> None:
-        """Take one reading."""
+        """Write one reading to the sink."""
 
 
 class MemorySink:
@@ -30,7 +30,7 @@ class MemorySink:
         self._kept: dict[tuple[str, str], tuple[array[int], array[float]]] = {}
 
     def write(self, reading: Reading) -> None:
-        """Keep it."""
+        """Keep the reading in memory."""
         key = (reading.layer, reading.quantity)
         steps, values = self._kept.setdefault(key, (array("q"), array("d")))
         steps.append(reading.step)
@@ -64,7 +64,7 @@ class JsonlSink:
             ) from error
 
     def write(self, reading: Reading) -> None:
-        """Add a line."""
+        """Append the reading as one line of JSON."""
         self._file.write(reading.to_json() + "\n")
 
     def flush(self) -> None:
@@ -72,7 +72,7 @@ class JsonlSink:
         self._file.flush()
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file if it is open."""
         self._file.close()
 
 
@@ -88,7 +88,7 @@ class TensorBoardSink:
         self._writer = _summary_writer(target) if self._own else target
 
     def write(self, reading: Reading) -> None:
-        """Add a scalar."""
+        """Add the reading as a scalar."""
         self._writer.add_scalar(reading.tag, reading.value, reading.step)
 
     def flush(self) -> None:

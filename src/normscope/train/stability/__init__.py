@@ -1,4 +1,4 @@
-"""The largest learning rate a network bears, found by training copies of it."""
+"""The largest stable learning rate of a network, found by training copies of it."""
 
 from normscope.train.stability.limit import max_stable_lr
 

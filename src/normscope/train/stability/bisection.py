@@ -17,6 +17,8 @@ GROWTH = 2.5  # updates times relative width that make growth at the limit visib
 NEAR = 1.1  # first step from the limit of one seed to that of another
 OTHERS = 0.25  # relative width for the seeds that do not agree with the first
 LONGEST = 10  # times the number of updates, at most, for that
+BESIDE = (1.02, 1.06, 1.12, 1.25, 1.5)  # factors beyond both ends at which the limit is tested
+ROUNDS = 6  # of such tests, at most
 
 
 @dataclass(frozen=True)
@@ -32,30 +34,35 @@ CRITERIA.add("diverges", Criterion(lambda trial: trial.diverged, slow_fails=Fals
 CRITERIA.add("does-not-learn", Criterion(lambda trial: not trial.learned, slow_fails=True))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Bisection:
     """A search for both limits.
 
     Attributes:
         bench: runs and keeps the trials.
         seeds: the first does the search.
-        ends: lowest and highest rate to try.
+        ends: lowest and highest rate to try; none: a wide range around a guess.
         steps: updates a trial is judged by.
         widths: relative width to reach, per criterion.
     """
 
     bench: Bench
     seeds: Sequence[int]
-    ends: tuple[float, float]
+    ends: Sequence[float]
     steps: int
     widths: dict[str, float]
 
-    def run(self, start: Sequence[float]) -> None:
-        """Make all trials, from the rates in ``start``."""
+    def run(self) -> None:
+        """Make all trials."""
         first, *others = self.seeds
+        start = self.ends
+        if not start:
+            guess = self.bench.reference(first).guess
+            start, self.ends = (guess,), (guess / search.REACH, guess * search.REACH)
         for lr in start:
             self.bench.run(lr, first)
         self._narrow(first, "diverges", self.widths["diverges"])
+        self._test_beside(first)
         self._look_for_learning(first)
         if any(trial.learned for trial in self.bench.of(first)):
             self._narrow(first, "does-not-learn", self.widths["does-not-learn"])
@@ -82,6 +89,22 @@ class Bisection:
                 # What learns lies in a band, which a large step downwards might pass over.
                 stride = min(stride**2, STRIDE if slow_fails else search.REACH)
             elif slow_fails or not self._overturned(seed, width):
+                return
+
+    def _test_beside(self, seed: int) -> None:
+        """Rates beyond both ends: divergence need not be monotone, above all with momentum.
+
+        An end that is contradicted moves beyond the contradiction, and is tested there.
+        """
+        for _ in range(ROUNDS):
+            before = switch(self._outcomes(seed, "diverges"), slow_fails=False)
+            ratios = [r for r in BESIDE if r > 1 + self.widths["diverges"] / 2]
+            for lr in (end for r in ratios for end in (before.low / r, before.high * r)):
+                if self.ends[0] <= lr <= self.ends[1]:
+                    self.bench.run(lr, seed)
+            self._narrow(seed, "diverges", max(self.widths["diverges"], OTHERS))
+            after = switch(self._outcomes(seed, "diverges"), slow_fails=False)
+            if (after.low, after.high) == (before.low, before.high):
                 return
 
     def _floor(self, criterion: str) -> float:
@@ -145,7 +168,7 @@ class Bisection:
         notes = [f"the search ended early: {stop}"] if stop else []
         notes += self._open_ends(criterion, low, high)
         if interleaved:
-            notes.append("failures and successes interleave, so there is no single limit")
+            notes.append("no single limit: rates that fail and rates that pass interleave")
         elif low > 0 and low * (1 + self.widths[criterion]) < high < math.inf and not stop:
             notes.append("the seeds differ, and the interval spans them")
         at_low = [trial for trial in self.bench.trials if trial.lr == low and trial.rising]

@@ -11,13 +11,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from normscope.errors import InputError
-from normscope.messages import kind_of
+from normscope.errors import InputError, NormscopeError, out_of_memory
+from normscope.messages import failure, kind_of
 from normscope.subject.interrupts import held, interruptible
 from normscope.subject.parameters import computed_dtype, half_precision
 from normscope.subject.problem import model_device
 from normscope.subject.process import isolated_random
 from normscope.subject.session import original_module, session
+from normscope.subject.usable import check_usable, is_exported, usable_device
 
 ModelOrFactory = nn.Module | Callable[..., nn.Module]
 
@@ -32,13 +33,15 @@ class Origin:
     """
 
     def __init__(self, model: ModelOrFactory, device: torch.device | str | None) -> None:
-        if not isinstance(model, nn.Module) and not callable(model):
+        if isinstance(model, nn.Module) or is_exported(model):
+            check_usable(model)
+        elif not callable(model):
             raise InputError(
                 "model must be a torch module or a function that returns one. Got "
                 f"{kind_of(model)}."
             )
         self._model = model
-        self._device = None if device is None else torch.device(device)
+        self._device = None if device is None else usable_device(device)
         self._made: dict[int, nn.Module] = {}
 
     @contextlib.contextmanager
@@ -84,7 +87,16 @@ def _same(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 def _made(factory: Callable[..., Any], seed: int) -> nn.Module:
     with isolated_random(seed, torch.device("cpu")), interruptible():
-        model = factory(seed=seed) if _takes_seed(factory) else factory()
+        try:
+            model = factory(seed=seed) if _takes_seed(factory) else factory()
+        except Exception as error:
+            if isinstance(error, NormscopeError) or out_of_memory(error):
+                raise
+            name = getattr(factory, "__name__", type(factory).__name__)
+            raise InputError(
+                f"The model factory {name} failed: {failure(error)}. It is called without "
+                "arguments, or with seed= if it has one."
+            ) from error
     if not isinstance(model, nn.Module):
         raise InputError(
             "The model factory must return a torch module. It returned "

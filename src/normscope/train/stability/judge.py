@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ import torch
 
 from normscope.checks import Array
 from normscope.measure.divergence import Divergence
+from normscope.results.stability import StabilityTrial
 from normscope.subject.batch import float_leaves
 from normscope.subject.likelihoods import BernoulliLoss, CrossEntropy, SquaredLoss
 from normscope.subject.losses import Loss
@@ -22,6 +23,7 @@ SIGMAS = 2.0  # how clearly the last losses must lie below the reference
 RISE = 3.0  # how clearly the loss must be rising for a training to go on
 TINY = 1e-9  # a chance level that is zero but for rounding
 FEW = 4  # losses that a slope needs
+HALF = 0.5  # of the fall of the best training run, from where on another one learned
 
 
 def late(steps: int) -> slice:
@@ -57,6 +59,28 @@ def verdict(losses: Array, reference: Reference, *, steps: int) -> tuple[float, 
     if not math.isnan(reference.chance) and not mean + SIGMAS * error < reference.chance:
         return mean, f"{reached}, is not better than chance, {reference.chance:.4g}"
     return mean, ""
+
+
+def against_best(trials: Sequence[StabilityTrial]) -> list[StabilityTrial]:
+    """The same trials, those that came down less than half as far as the best one not learned."""
+    best = max((t for t in trials if t.learned), key=_fall, default=None)
+    if best is None:
+        return list(trials)
+    short = (
+        "the loss, {:.4g}, fell less than half as far as that of the best training run, "
+        f"{best.final:.4g} at lr {best.lr:.3g}"
+    )
+    return [
+        replace(t, learned=False, reason=short.format(t.final))
+        if t.learned and _fall(t) < HALF * _fall(best)
+        else t
+        for t in trials
+    ]
+
+
+def _fall(trial: StabilityTrial) -> float:
+    """How far it came below start and chance."""
+    return float(np.nanmin([trial.start, trial.chance])) - trial.final
 
 
 class Watch:
@@ -140,7 +164,7 @@ def _label_entropy(loss: CrossEntropy, seen: list[tuple[Any, Any]]) -> float:
         if targets.is_floating_point():
             weights = targets.transpose(0, 1).flatten(1).sum(1)
         else:
-            weights = torch.bincount(targets.flatten(), minlength=logits.shape[1])
+            weights = torch.bincount(targets.flatten().long(), minlength=logits.shape[1])
         total = total + weights.double().cpu()
         count += loss.num_samples(outputs)
     share = total / total.sum()

@@ -1,21 +1,22 @@
-"""The largest learning rate a network bears, by bisection."""
+"""The largest stable learning rate of a network, by bisection."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
-from normscope.checks import checked_count, checked_seconds
+from normscope.checks import as_float, checked_count, checked_seconds
 from normscope.errors import InputError
 from normscope.measure.divergence import Divergence
 from normscope.measure.progress import progress
 from normscope.results.stability import StabilityLimit
 from normscope.seeds import checked_seed
 from normscope.subject.data import repeatable
+from normscope.subject.interrupts import held, hold_rest, interruptible
 from normscope.subject.objective import LossFn, LossLike, OutputsFn, as_objective
 from normscope.subject.process import measurement
 from normscope.train.optim import OptimizerFactory
@@ -23,11 +24,11 @@ from normscope.train.options import TrainingOptions
 from normscope.train.run import INTERRUPTED
 from normscope.train.stability.bisection import CRITERIA, Bisection
 from normscope.train.stability.copies import ModelOrFactory, Origin
-from normscope.train.stability.search import REACH
 from normscope.train.stability.trials import Bench, Recipe, SearchEnded
 
 RULE = Divergence()
 COARSE = 0.1  # relative width for the criterion that was not asked for
+MOST_SEEDS = 1000
 SMALLEST = 1e-6  # relative width below which rounding decides
 
 
@@ -52,19 +53,26 @@ def max_stable_lr(
     divergence: Divergence = RULE,
     max_seconds: float | None = None,
     device: torch.device | str | None = None,
+    after_step: Callable[[StabilityLimit], object] | None = None,
 ) -> StabilityLimit:
     r"""The largest learning rate at which a network still trains, by training copies of it.
 
     Two limits are found, because they can differ by orders of magnitude: where training
     *diverges* (the loss is not finite or above max(1e3, 10 x its first value)), and where it *does
-    not learn* (after ``steps`` updates the loss is not below that of the untrained model on the
-    same batches, or not below that of the best constant answer; by two standard errors of the last
-    quarter of the losses). Too small a rate does not learn either, so this second limit is the
-    highest switch, searched from divergence downwards.
+    not learn*. A training run learns if the mean of the last quarter of its losses is, by two
+    standard errors, below that of the untrained model on the same batches and below that of the
+    best constant answer, and at least half as far below both as the best run of the search. Too
+    small a rate does not learn either, so this second limit is the highest switch, searched from
+    divergence downwards. A network that has died does not diverge: where the first limit lies
+    above the second, ``reason`` and ``summary()`` say so.
 
     Learning rates are tried outwards from a guess, in strides of 4, 16, 256, ..., then by bisection
     in log-lr; every outcome of every seed is kept. The first seed narrows the interval to ``tol``;
-    the others are tried at both ends, widen it where they differ, and at 4 times its upper end.
+    then rates up to 1.5 times outside of it are tried, because divergence need not be monotone in
+    the rate: with momentum 0.9 two of three small networks diverge at some rates below others that
+    they survive. Then the interval spans all of these, and ``reason`` says that there is no single
+    limit (five rates on either side miss some of them). The other seeds are tried at both ends,
+    widen the interval where they differ, and at 4 times its upper end.
 
     On a quadratic the limit is 2 (1 + momentum) / lambda_max (torch's momentum). At a rate
     1 + e times that the loss grows by about 1 + 4 e per update (momentum: faster), so a fixed
@@ -87,19 +95,20 @@ def max_stable_lr(
         outputs_fn: as in ``fit``.
         optimizer: ``"sgd"``, ``"adam"``, ``"adamw"``, or a function of the parameters, whose
             groups keep the ratio of their rates; the answer is the rate of the first group.
-        momentum: of sgd, in torch's convention.
+        momentum: SGD momentum, in torch's convention.
         weight_decay: as in torch.
-        steps: updates by which a training is judged.
+        steps: number of updates of a training run.
         criterion: ``"diverges"`` or ``"does-not-learn"``: which limit is the headline; the other
             one is found to 10 %.
         seeds: how many (0, 1, ...), or which: of the order of the samples and of a factory.
-        batch_size: 128 by default; a loader brings its own. All samples make it gradient descent.
+        batch_size: 128 by default; a loader keeps its own. All samples make it gradient descent.
         num_batches: the first so many batches of every epoch; None for all.
         bracket: lowest and highest rate to try; None searches up to a factor 1e9 around a guess.
         tol: relative width of the interval.
         divergence: the rule.
         max_seconds: after that much time the answer is what is known by then.
         device: where to train; by default where the model is.
+        after_step: called after each training run with what is known by then, to save it.
 
     Returns:
         Interval, both criteria, and all trials. An end that does not exist is 0 or infinite, with
@@ -124,31 +133,40 @@ def max_stable_lr(
     )  # fmt: skip
     objective = as_objective(loss, loss_fn, outputs_fn)
     recipe = Recipe(repeatable(data, steps + 1), objective, options)
-    with progress("trainings") as tick:
-        bench = Bench(Origin(model, device), recipe, steps, deadline, tick)
-        guess = bench.reference(numbers[0]).guess
-        around = ends or (guess / REACH, guess * REACH)
-        search = Bisection(bench, numbers, around, steps, widths)
-        stop = _ended(search, ends or (guess,))
     own = {"steps": steps, "seed": numbers[0], "seeds": list(numbers), "bracket": ends, "tol": tol}
-    return StabilityLimit(
-        criterion=criterion,
-        diverges=search.bound("diverges", stop),
-        does_not_learn=search.bound("does-not-learn", stop),
-        trials=tuple(bench.trials),
-        complete=not stop,
-        seconds=time.monotonic() - began,
-        convention=_shared(bench.convention) | own,
-    )
+
+    def found(stop: str) -> StabilityLimit:
+        return StabilityLimit(
+            criterion=criterion,
+            diverges=search.bound("diverges", stop),
+            does_not_learn=search.bound("does-not-learn", stop),
+            trials=tuple(bench.trials),
+            complete=not stop,
+            seconds=time.monotonic() - began,
+            convention=_shared(bench.convention) | own,
+        )
+
+    def told() -> None:
+        tick()
+        if after_step is not None:
+            with held():
+                after_step(found(INTERRUPTED))
+
+    with progress("training runs") as tick:
+        bench = Bench(Origin(model, device), recipe, steps, deadline, told)
+        search = Bisection(bench, numbers, ends or (), steps, widths)
+        hold_rest()
+        return found(_ended(search))
 
 
-def _ended(search: Bisection, start: Sequence[float]) -> str:
+def _ended(search: Bisection) -> str:
     """Run the search; why it ended early, empty if it did not."""
     try:
-        search.run(start)
+        with interruptible():  # and nothing after it: the training runs are kept
+            search.run()
     except SearchEnded as signal:
         return str(signal)
-    except KeyboardInterrupt:  # between two trainings
+    except KeyboardInterrupt:  # between two training runs
         return INTERRUPTED
     return ""
 
@@ -166,7 +184,7 @@ def _checked_seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:
         if not found or len(found) < len(seeds):
             raise InputError(f"seeds must be different, and at least one. Got {seeds!r}.")
         return found
-    return tuple(range(checked_count(seeds, "seeds")))
+    return tuple(range(checked_count(seeds, "seeds", most=MOST_SEEDS)))
 
 
 def checked_bracket(bracket: tuple[float, float] | None) -> tuple[float, float] | None:
@@ -186,8 +204,8 @@ def checked_bracket(bracket: tuple[float, float] | None) -> tuple[float, float] 
 
 def _widths(criterion: str, tol: float) -> dict[str, float]:
     CRITERIA[criterion]  # an unknown name is refused here
-    if not isinstance(tol, int | float) or not SMALLEST <= tol < math.inf:
+    if not SMALLEST <= as_float(tol) < math.inf:
         raise InputError(
-            f"tol is the relative width of the interval, from {SMALLEST:g}. Got {tol!r}."
+            f"tol is the relative width of the interval, from {SMALLEST:g}. Got {tol!r:.40}."
         )
     return {name: tol if name == criterion else max(tol, COARSE) for name in CRITERIA}

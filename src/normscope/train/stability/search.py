@@ -72,7 +72,7 @@ def _parts(failed: Outcomes, slow_fails: bool) -> tuple[list[float], list[float]
 
 def next_rate(
     failed: Outcomes,
-    ends: tuple[float, float],
+    ends: Sequence[float],
     *,
     tol: float,
     slow_fails: bool = False,

@@ -1,4 +1,4 @@
-"""Trainings at one learning rate each, on copies, all under the same conditions."""
+"""Training runs at one learning rate each, on copies, all under the same conditions."""
 
 from __future__ import annotations
 
@@ -28,12 +28,20 @@ from normscope.train.modes import kept_mode, refuse_single_samples
 from normscope.train.optim import OptimizerFactory, check_optimizer
 from normscope.train.options import TrainingOptions
 from normscope.train.plan import in_words
-from normscope.train.run import Event, TrainingRun
+from normscope.train.run import INTERRUPTED, Event, TrainingRun
 from normscope.train.schedules import Schedule
 from normscope.train.stability.copies import Origin
-from normscope.train.stability.judge import Reference, Watch, chance_loss, late, verdict
+from normscope.train.stability.judge import (
+    Reference,
+    Watch,
+    against_best,
+    chance_loss,
+    late,
+    verdict,
+)
 
 PATIENCE = 20  # times the number of updates, at most, while the loss keeps rising
+OUT_OF_TIME = "out of time"
 GUESS = 0.1  # where neither loss nor gradient suggests a rate
 
 
@@ -93,7 +101,9 @@ class Recipe:
         source = as_source(self.data, options.reading(model, self.objective))
         return in_words(model, source, self.objective, options)
 
-    def reference(self, model: nn.Module, *, seed: int, steps: int) -> Reference:
+    def reference(
+        self, model: nn.Module, *, seed: int, steps: int, deadline: float = math.inf
+    ) -> Reference:
         """What ``model`` does untrained; it runs in train mode, so pass a copy."""
         objective = self.objective
         window = range(steps + 1)[late(steps)]
@@ -109,6 +119,8 @@ class Recipe:
             first = next(stream)
             initial, guess = self._first_step(model, _first_loss(model, objective, first))
             for k, batch in enumerate(itertools.chain([first], stream)):
+                if time.monotonic() > deadline:
+                    raise SearchEnded(OUT_OF_TIME)
                 if k in window:
                     refuse_single_samples(model, objective, batch, where=f"Batch {k}")
                     with torch.no_grad(), readable_failures(model, batch, f"on batch {k}"):
@@ -159,8 +171,8 @@ class Bench:
     """Runs trials, keeps them, and watches the clock.
 
     Attributes:
-        origin: of the models.
-        recipe: of the trainings.
+        origin: where the models come from.
+        recipe: how the training runs go.
         steps: updates that a trial is judged by.
         deadline: on the monotonic clock.
         tick: called after each trial.
@@ -186,7 +198,9 @@ class Bench:
         """What the untrained model of ``seed`` does."""
         if seed not in self.references:
             with self.origin.fresh(seed) as model, interruptible():
-                found = self.recipe.reference(model, seed=seed, steps=self.steps)
+                found = self.recipe.reference(
+                    model, seed=seed, steps=self.steps, deadline=self.deadline
+                )
             self.references[seed] = found
         return self.references[seed]
 
@@ -196,8 +210,11 @@ class Bench:
         if before is not None and (before.diverged or before.updates >= length):
             return
         if time.monotonic() > self.deadline:
-            raise SearchEnded("out of time")
-        reference = self.reference(seed)
+            raise SearchEnded(OUT_OF_TIME)
+        try:
+            reference = self.reference(seed)
+        except KeyboardInterrupt:  # as in a training run: what is known is kept
+            raise SearchEnded(INTERRUPTED) from None
         length = max(length, self.steps)
         most = PATIENCE * self.steps
         watch = Watch(length, max(most, length), self.recipe.rule, self.deadline)
@@ -208,10 +225,10 @@ class Bench:
         if run.outcome == "interrupted":
             raise SearchEnded(run.reason)
         if watch.late and not run.diverged:
-            raise SearchEnded("out of time")
+            raise SearchEnded(OUT_OF_TIME)
         self.convention = self.convention or {**run.convention, **self.origin.conditions(seed)}
-        self.trials = [trial for trial in self.trials if trial is not before]
-        self.trials.append(_trial(lr, seed, run, reference, watch, self.steps))
+        others = [trial for trial in self.trials if trial is not before]
+        self.trials = against_best([*others, _trial(lr, seed, run, reference, watch, self.steps)])
         self.tick()
 
 

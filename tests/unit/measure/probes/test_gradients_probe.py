@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional
 
 from cases import ROSTER
-from normscope import report
+from normscope import gradient_noise, landscape, report
 from normscope.errors import InputError, MeasurementError
 from normscope.measure.probes.gradients import gradients
 from normscope.measure.probes.signals import signals
@@ -98,9 +98,7 @@ def test_channel_matrix_against_numpy():
         g = g.reshape(*g.shape[:2], -1)
         a, signed = np.abs(g).sum(2), g.sum(2)
         np.testing.assert_allclose(layer.matrix, a)
-        assert layer.max_over_median == pytest.approx(
-            a.max() / np.sort(a.ravel())[(a.size - 1) // 2]
-        )
+        assert layer.max_over_median == pytest.approx(a.max() / np.median(a))
         assert layer.row_cv == pytest.approx(a.mean(1).std() / a.mean(1).mean())
         for name, matrix in (("rank_one", a), ("rank_one_signed", signed)):
             squares = np.linalg.svd(matrix, compute_uv=False) ** 2
@@ -374,3 +372,19 @@ def test_chart_of_depth_shows_the_four_columns():
     assert [r["value"] for r in rows] == [
         getattr(layer, name) for layer in found.layers for name in ("t1", "t2", "t3", "t4")
     ]
+
+
+def test_medians_of_small_layers_are_between_the_two_middle_values():
+    net, x, y = nn.Linear(2, 3, bias=False), normal(6, 2), normal(6, 3, seed=1)
+    found = gradients(net, (x, y), "mse")[1]
+    terms = (net(x) - y).detach()[:, :, None] * x[:, None, :] / 6  # (samples, out, in)
+    whole = terms.sum(0).abs()
+    assert found.max_over_median == pytest.approx(float(whole.max()) / np.median(whole.numpy()))
+    share = whole / terms.abs().sum(0)
+    assert found.median_alignment == pytest.approx(np.median(share.numpy()))
+
+
+def test_a_numpy_seed():
+    net, data = nn.Linear(2, 3), (normal(8, 2), labels(8, 3))
+    for measure in (gradients, landscape, gradient_noise):
+        assert measure(net, data, "cross_entropy", seed=np.int64(3)).seed == 3

@@ -306,8 +306,8 @@ def test_what_is_not_covered_is_named_with_its_share():
     assert "never reached in the forward pass (12 % of the parameters)" in found.summary()
     found = ns.conditioning(Mixed(), (WORDS, ANSWERS), "cross_entropy").coverage
     assert found.parameters == pytest.approx(15 / total)
-    assert "layers of the kind 'embedding' are not looked at" in found.summary()
-    assert "not looked at: norms or other layers (9 % of the parameters)" in found.summary()
+    assert "layers of the kind 'embedding' are not covered by" in found.summary()
+    assert "not covered: norms or other layers (9 % of the parameters)" in found.summary()
 
 
 def test_the_gradient_of_an_embedding_is_that_of_its_table():

@@ -174,10 +174,10 @@ def test_equal_samples_have_no_noise_and_one_is_too_few():
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"batch_sizes": [0]}, "integers from 1"),
+        ({"batch_sizes": [0]}, "each of batch_sizes must be a whole number from 1"),
         ({"batch_sizes": []}, "batch_sizes is empty"),
         ({"batch_sizes": [2.5]}, "Got 2.5"),
-        ({"draws": 1}, "draws must be 4 or more"),
+        ({"draws": 1}, "draws must be a whole number from 4"),
         ({"statistics": "no"}, "Unknown statistics"),
     ],
 )

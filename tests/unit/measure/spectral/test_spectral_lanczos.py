@@ -256,7 +256,7 @@ def test_start_of_either_side():
         ({"tol": 2}, "tol is a relative error"),
         ({"tol": "small"}, "tol is a relative error"),
         ({"confidence": 1.0}, "confidence is a probability between 0 and 1"),
-        ({"which": "bigest"}, "Unknown which='bigest'. Did you mean 'largest'"),
+        ({"which": "bigest"}, "Unknown which 'bigest'. Did you mean 'largest'"),
         ({"max_matvecs": 0}, "max_matvecs must be a whole number from 1"),
         ({"seed": -1}, "seed must be an integer"),
         ({"start": torch.ones(4)}, r"one vector of length 5. Got the shape \(4,\)"),

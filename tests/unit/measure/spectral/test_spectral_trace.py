@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 
 from normscope.errors import InputError, MeasurementError
 from normscope.measure.operators.base import TensorOperator
@@ -166,6 +167,8 @@ def test_record_round_trip_and_text():
     result = trace(DiagonalOperator(INDEFINITE + 1), num_matvecs=30)
     assert Estimate.from_json(result.to_json()) == result
     low, high = result.interval()
+    assert high - low == pytest.approx(2 * stats.t.ppf(0.975, 14) * result.standard_error)
+    low, high = result.interval(2)
     assert high - low == pytest.approx(4 * result.standard_error)
     assert float(result) == result.value
     assert "+-" in repr(result)
