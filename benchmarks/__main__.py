@@ -6,7 +6,8 @@ Parts: ``products`` (cost of one product), ``solvers`` (products per eigenvalue,
 ``bjorck`` (ResNet-110 at initialization; needs NORMSCOPE_DATA), ``peers`` (workloads W1-W7
 beside other packages), ``examine`` (ResNet-20; needs NORMSCOPE_DATA); and, only if asked for,
 ``what_if`` (changes of norms) and ``advice`` (recommended learning rates put to the test; both
-need NORMSCOPE_DATA). Results of the last nine are written to benchmarks/results as JSON.
+need NORMSCOPE_DATA) and ``sweeps`` (large stores, overhead, workers; needs Ray and idle cores).
+Results of the last ten are written to benchmarks/results as JSON.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from benchmarks import (
     products,
     randmat,
     spectral_matvecs,
+    sweeps,
     teacher_student,
     theory,
     what_if,
@@ -50,8 +52,9 @@ PARTS: dict[str, Any] = {
     "examine": examine.main,
     "what_if": what_if.main,
     "advice": advice.main,
+    "sweeps": sweeps.main,
 }
-APART = ("what_if", "advice")  # need real data and half an hour: only if asked for
+APART = ("what_if", "advice", "sweeps")  # need real data, half an hour or Ray: only if asked for
 
 
 def main(arguments: list[str]) -> None:

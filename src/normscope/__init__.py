@@ -55,6 +55,8 @@ _HOME = {
     "evaluate": "normscope.train",
     "max_stable_lr": "normscope.train",
     "Monitor": "normscope.train",
+    # many trials
+    "sweep": "normscope.sweeps",
     # advice
     "examine": "normscope.diagnose",
     "plan_examination": "normscope.diagnose",

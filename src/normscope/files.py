@@ -44,7 +44,7 @@ def write_atomically(path: str | os.PathLike[str], content: bytes | str) -> None
         scratch.unlink(missing_ok=True)
         raise
     with suppress(OSError):  # the file is written; not every folder can be synced
-        _sync_folder(target.parent)
+        sync_folder(target.parent)
 
 
 def check_writable(path: str | os.PathLike[str]) -> None:
@@ -67,7 +67,7 @@ def _scratch(target: Path) -> Path:
     return target.with_name(f".{target.name}.{writer}.part")
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Make new and changed names of this folder reach the disk."""
     if os.name != "posix":  # elsewhere a folder cannot be opened
         return

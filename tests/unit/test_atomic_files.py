@@ -96,6 +96,6 @@ def test_a_folder_that_cannot_be_listed_or_synced_can_be_written_to(tmp_path, mo
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr("normscope.files._remove_stale", refuse)
-    monkeypatch.setattr("normscope.files._sync_folder", refuse)
+    monkeypatch.setattr("normscope.files.sync_folder", refuse)
     write_atomically(tmp_path / "x", b"whole")
     assert (tmp_path / "x").read_bytes() == b"whole"

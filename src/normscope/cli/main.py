@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+import re
 import signal
 import sys
 import threading
@@ -29,11 +30,16 @@ _LINES = {
     "predict": "sharpness and critical learning rate of a network, by theory",
     "phase-diagram": "order and chaos over a grid of variances",
     "regularization": "how strongly batch norm regularizes, by batch size",
+    "sweep": "training runs over a grid of settings, in a folder that survives crashes",
+    "sweep status": "how far a sweep is, also while it runs",
+    "sweep export": "the table of a sweep as CSV",
+    "sweep chart": "where training is stable, as a picture",
     "report": "rebuild the page of a saved examination, without the model",
     "compare": "two saved examinations, number by number and finding by finding",
 }
 COMMANDS: Registry[tuple[str, str]] = Registry(
-    "command", {k: (f"normscope.cli.{k.replace('-', '_')}", line) for k, line in _LINES.items()}
+    "command",
+    {name: (f"normscope.cli.{re.sub('[ -]', '_', name)}", line) for name, line in _LINES.items()},
 )
 
 
@@ -76,10 +82,12 @@ def _code(words: list[str]) -> int:
 
 
 def _run(command: str, words: list[str]) -> int:
+    if words and f"{command} {words[0]}" in COMMANDS:
+        command, words = f"{command} {words[0]}", words[1:]
     module = importlib.import_module(COMMANDS[command][0])
     texts = {"description": module.DESCRIPTION, "epilog": module.EPILOG}
     parser = command_parser(command, module.OPTIONS, **texts)
-    code: int | None = module.run(parser.parse(words))
+    code: int | None = module.run(parser.parse(getattr(module, "prepared", list)(words)))
     return OK if code is None else code
 
 

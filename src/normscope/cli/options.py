@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -209,13 +210,22 @@ JSON = Option(
 
 
 def numbers(value: Any) -> tuple[float, ...]:
-    """``0.1,0.5,1``, or ``start:stop:count`` evenly spaced with both ends, or a TOML array."""
+    """``0.1,0.5,1``, ``start:stop:count`` evenly spaced with both ends, or a TOML array.
+
+    ``linspace(start,stop,count)`` is the same, ``logspace(a,b,count)`` goes from 10^a to 10^b.
+    """
+    if isinstance(value, str) and (match := _SPACED.fullmatch(value.strip())):
+        points = _spaced(":".join(match[2].split(",")))
+        return points if match[1] == "linspace" else tuple(10.0**point for point in points)
     if isinstance(value, str) and ":" in value:
         return _spaced(value)
     found = items(value)
     if not found:
         raise InputError("Expected at least one number. Got an empty list.")
     return tuple(number(item) for item in found)
+
+
+_SPACED = re.compile(r"(linspace|logspace)\((.*)\)")
 
 
 def items(value: Any) -> list[Any]:

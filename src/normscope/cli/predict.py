@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from normscope.cli import architectures, output
 from normscope.cli import options as opt
+from normscope.cli import output
 from normscope.cli.delivery import Delivery
 from normscope.cli.options import Option
 from normscope.errors import InputError, TheoryError
@@ -81,9 +81,11 @@ class _Request:
 
     def __init__(self, given: dict[str, Any]) -> None:
         if "architecture" not in given:
+            from normscope.spec.names import FORMS
+
             raise InputError(
                 "Which network? Give an architecture such as "
-                f"{', '.join(architectures.FORMS.values())}, or a --config file that has one."
+                f"{', '.join(FORMS.values())}, or a --config file that has one."
             )
         self.given = given
         self.settings = opt.defaults(OPTIONS) | given
@@ -98,10 +100,12 @@ class _Request:
 
     def network(self, norm: str | None, gamma: float | None) -> NetworkSpec:
         """The network asked for, with this norm."""
+        from normscope.spec.names import network as spec_network
+
         chosen = {name: self.settings[name] for name in SPEC_OPTIONS}
         chosen["last_norm"] = _named(chosen["last_norm"])
         chosen |= {"norm": norm, "gamma": gamma}
-        return architectures.network(self.name, chosen, given=self.given)
+        return spec_network(self.name, chosen, given=self.given)
 
     def predictions(
         self, norm: str | None, gammas: tuple[float | None, ...], theories: tuple[str, ...]

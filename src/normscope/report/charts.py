@@ -27,6 +27,7 @@ from normscope.report import (
     regularization,
     spectra,
     stability,
+    stability_map,
     teacher_student,
     what_if,
 )
@@ -61,6 +62,7 @@ CHARTS.add("GeneralizationPanel", teacher_student.panel_chart)
 CHARTS.add("OrderProfile", order_parameters.order_chart)
 CHARTS.add("MonitorLog", monitor.monitor_chart)
 CHARTS.add("StabilityLimit", stability.stability_chart)
+CHARTS.add("StabilityMap", stability_map.map_chart)
 CHARTS.add("LRRange", stability.range_chart)
 CHARTS.add("LRAdvice", learning_rate.advice_chart)
 CHARTS.add("WhatIf", what_if.what_if_chart)
@@ -75,7 +77,7 @@ def chart(result: object, **options: Any) -> Any:
             ``BatchNormRegularization``,
             ``Comparison``, ``ExaminationDifference``, ``Layout``, ``LeadingDirections``,
             ``Activations``, ``Conditioning``, ``Gradients``, ``GradientNoise``, ``Landscape``,
-            ``StabilityLimit``, ``LRRange``, ``LRAdvice``, ``WhatIf``,
+            ``StabilityLimit``, ``StabilityMap``, ``LRRange``, ``LRAdvice``, ``WhatIf``,
             ``GramSpectrum``, ``SpectralDensity``, ``DepthConditioning``,
             ``ProductSpectrum``, ``LearningPath``, ``LearningComparison``,
             ``LearningRates``, ``MonitorLog``, ``OrderProfile``, ``OverlapSlopes``, ``ErrorCurve``,

@@ -65,6 +65,7 @@ from normscope.results.stability import LRRange as LRRange
 from normscope.results.stability import StabilityBound as StabilityBound
 from normscope.results.stability import StabilityLimit as StabilityLimit
 from normscope.results.stability import StabilityTrial as StabilityTrial
+from normscope.results.stability_map import StabilityMap as StabilityMap
 from normscope.results.teacher_student import LearningComparison as LearningComparison
 from normscope.results.teacher_student import LearningPath as LearningPath
 from normscope.results.teacher_student import LearningRates as LearningRates

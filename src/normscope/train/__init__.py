@@ -30,8 +30,11 @@ from normscope.train.schedules import (
     schedules,
 )
 from normscope.train.stability import max_stable_lr
+from normscope.train.stability_map import stability_map
+from normscope.train.trial import TRAINING, TrialRun, training_trial
 
 __all__ = [
+    "TRAINING",
     "AdaptiveGammaDecay",
     "Checkpoint",
     "Constant",
@@ -52,6 +55,7 @@ __all__ = [
     "StopTraining",
     "TrainingOptions",
     "TrainingRun",
+    "TrialRun",
     "Update",
     "WarmStart",
     "When",
@@ -65,4 +69,6 @@ __all__ = [
     "optimizers",
     "scales",
     "schedules",
+    "stability_map",
+    "training_trial",
 ]

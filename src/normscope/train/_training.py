@@ -215,7 +215,7 @@ class Training:
         self._plan.optimizer.zero_grad(set_to_none=True)
         with contextlib.suppress(StopTraining):
             self._emit("done", self._losses[-1] if self._losses else math.nan)
-        if self._checkpoint:
+        if self._checkpoint and self._checkpoint.due_at_end:
             self._checkpoint.save(self._state())
 
     def _save_if_due(self, *, epoch_ended: bool) -> None:

@@ -31,7 +31,8 @@ class Checkpoint:
     Args:
         path: the file; its folder is made if needed.
         config: the settings that must be the same for a training to be continued.
-        every: updates between two checkpoints; None is every epoch and about every minute.
+        every: updates between two checkpoints; None is every epoch and about every minute, 0 is
+            about every minute only.
     """
 
     SECONDS = 60.0
@@ -53,9 +54,18 @@ class Checkpoint:
 
     def due(self, step: int, *, epoch_ended: bool) -> bool:
         """Whether it is time to save after update number ``step``."""
-        if self._every is not None:
+        if self._every:
             return step % self._every == 0
-        return epoch_ended or time.monotonic() - self._latest > self.SECONDS
+        return (epoch_ended and self._every is None) or self._minute_ago
+
+    @property
+    def due_at_end(self) -> bool:
+        """Whether the state after the last update is worth a file."""
+        return self._every != 0 or self.path.exists() or self._minute_ago
+
+    @property
+    def _minute_ago(self) -> bool:
+        return time.monotonic() - self._latest > self.SECONDS
 
     def save(self, state: dict[str, Any]) -> None:
         """Replace the file by one that holds ``state``."""

@@ -100,7 +100,8 @@ def fit(
         device: where to train; by default where the model is. Batches are moved there.
         seed: seed for order, augmentation and dropout.
         checkpoint: file to write the whole state to, atomically.
-        checkpoint_every: updates between two checkpoints; None is each epoch, and each minute.
+        checkpoint_every: updates between two checkpoints; None is each epoch, and each minute;
+            0 is each minute only.
         resume: continue from ``checkpoint`` if it exists (bit for bit on a CPU; its settings must
             be the same); False starts again and replaces it.
 
@@ -161,6 +162,6 @@ def _checkpoint(
 ) -> Checkpoint | None:
     if path is None:
         return None
-    every = None if every is None else checked_count(every, "checkpoint_every")
+    every = None if every is None else checked_count(every, "checkpoint_every", least=0)
     settings = {k: v for k, v in plan.convention.items() if k != "device"}
     return Checkpoint(path, {**settings, "content": plan.source.fingerprint()}, every=every)

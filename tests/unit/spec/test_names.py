@@ -3,8 +3,8 @@
 import pytest
 
 import normscope as ns
-from normscope.cli.architectures import ARCHITECTURES, FORMS, network
 from normscope.errors import InputError
+from normscope.spec.names import ARCHITECTURES, FORMS, network
 
 SHARED = {"activation": "tanh", "weight_variance": 1.5, "bias_variance": 0.1, "norm": "batch",
           "gamma": 0.5, "last_norm": "mean"}  # fmt: skip

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from normscope.errors import InputError
 from normscope.registry import Registry
+from normscope.spec.constructors import cnn, mlp, residual_mlp
+from normscope.spec.network import NetworkSpec
 
-if TYPE_CHECKING:
-    from normscope.spec import NetworkSpec
-
-Maker = Callable[[str, dict[str, Any]], "NetworkSpec"]
+Maker = Callable[[str, dict[str, Any]], NetworkSpec]
 FORMS = {
     "mlp": "mlp:784-1000-1000-10",
     "cnn": "cnn:3x32x32:30-60-90",
@@ -51,20 +50,14 @@ def network(name: str, options: dict[str, Any], *, given: Collection[str] = ()) 
 
 
 def _mlp(sizes: str, options: dict[str, Any]) -> NetworkSpec:
-    from normscope.spec import mlp
-
     return mlp(_widths(sizes, "mlp"), **options)
 
 
 def _residual_mlp(sizes: str, options: dict[str, Any]) -> NetworkSpec:
-    from normscope.spec import residual_mlp
-
     return residual_mlp(_widths(sizes, "resmlp"), **options)
 
 
 def _cnn(sizes: str, options: dict[str, Any]) -> NetworkSpec:
-    from normscope.spec import cnn
-
     shape, _, channels = sizes.partition(":")
     sides = shape.split("x")
     if len(sides) != 3 or not all(side.isdecimal() for side in sides):

@@ -1,0 +1,194 @@
+"""Journals: what is read back after any damage, and what is refused."""
+
+import json
+import re
+
+import pytest
+
+import normscope as ns
+from normscope.errors import InputError
+from normscope.sweeps import Store, StoreError, Sweep, Trial
+from normscope.sweeps.plan import make_plan
+from normscope.sweeps.store import Journal, line_of
+from sweep_trials import failing, logged, product
+
+GRID = {"x": [1.0, 2.0, 3.0], "y": [0.5, 4.0]}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    ns.sweep(product, GRID, output=tmp_path / "s", workers=1)
+    return tmp_path / "s"
+
+
+def journal(folder):
+    [path] = (folder / "records").glob("*.jsonl")
+    return path
+
+
+def rerun(folder):
+    """The number of trials that the same call runs again, and its result."""
+    before = set((folder / "records").iterdir())
+    found = ns.sweep(product, GRID, output=folder, workers=1)
+    fresh = set((folder / "records").iterdir()) - before
+    return sum(len(path.read_text().splitlines()) for path in fresh), found
+
+
+def values(found):
+    return found.to_frame()["value"].tolist()
+
+
+def test_results_come_in_the_order_of_the_plan(folder):
+    found = Sweep(folder)
+    assert found.complete
+    assert values(found) == [0.5, 4.0, 1.0, 8.0, 1.5, 12.0]
+    assert rerun(folder)[0] == 0
+
+
+def test_records_come_back_as_they_were(folder):
+    found = Sweep(folder)
+    expected = {key: product(**row) for key, row in found.plan.trials.items()}
+    assert found.records() == expected
+
+
+def test_a_line_says_where_and_with_what_it_was_made(folder):
+    line = json.loads(journal(folder).read_text().splitlines()[0])
+    assert {"key", "settings", "status", "record", "error", "checksum", "about"} == set(line)
+    assert {"seconds", "host", "versions", "time"} <= set(line["about"])
+
+
+def test_a_torn_last_line_runs_again_and_nothing_else_is_touched(folder):
+    path = journal(folder)
+    whole = path.read_bytes()
+    for cut in (1, 2, 40):
+        path.write_bytes(whole[:-cut])
+        again, found = rerun(folder)
+        assert again == 1
+        assert values(found) == [0.5, 4.0, 1.0, 8.0, 1.5, 12.0]
+        assert not found.found.bad
+        assert path.read_bytes() == whole[:-cut]
+        [p.unlink() for p in path.parent.iterdir() if p != path]
+
+
+def test_a_bad_line_is_named_and_its_trial_runs_again(folder):
+    path = journal(folder)
+    lines = path.read_text().splitlines()
+    lines[2] = lines[2].replace('"value": ', '"value": 1')
+    lines[4] = "\x00garbage"
+    path.write_text("\n".join(lines) + "\n")
+    again, found = rerun(folder)
+    assert again == 2
+    assert [place.line for place in found.found.bad] == [3, 5]
+    assert f"{path.name}, line 3" in found.summary()
+    assert values(found) == [0.5, 4.0, 1.0, 8.0, 1.5, 12.0]
+
+
+def test_equal_records_of_two_drivers_count_once(folder):
+    path = journal(folder)
+    text = re.sub('"host": "[^"]*"', '"host": "elsewhere"', path.read_text())
+    path.with_name("all.20990101T000000.jsonl").write_text(text)
+    found = Sweep(folder)
+    assert found.complete
+    assert not found.found.conflicts
+    assert len(found.to_frame()) == 6
+
+
+def test_of_different_records_the_first_counts_and_both_are_named(folder):
+    store = Store(folder)
+    plan = store.plan()
+    key, settings = next(iter(plan.trials.items()))
+    later = Journal(store, "2of9")
+    record = json.dumps(product(99.0).to_dict())
+    later.write([line_of(key, settings, record, None, {"seconds": 1.0})])
+    later.close()
+    found = Sweep(folder)
+    assert [(k, b.file) for k, _, b in found.found.conflicts] == [(key, later.path.name)]
+    assert f"{later.path.name}, line 1" in found.summary()
+    assert values(found) == [0.5, 4.0, 1.0, 8.0, 1.5, 12.0]
+
+
+def test_failures_keep_their_traceback_and_may_be_tried_again(tmp_path):
+    found = ns.sweep(failing, {"x": range(1, 7)}, output=tmp_path, workers=1)
+    assert len(found.found.failed) == 2
+    assert all("is a multiple of three" in text for text in found.errors().values())
+    assert "2 failed" in found.summary()
+    assert found.to_frame()["status"].tolist() == ["done", "done", "failed"] * 2
+    files = len(list((tmp_path / "records").iterdir()))
+    ns.sweep(failing, {"x": range(1, 7)}, output=tmp_path, workers=1)
+    assert len(list((tmp_path / "records").iterdir())) == files
+    found = ns.sweep(failing, {"x": range(1, 7)}, output=tmp_path, workers=1, retry_failed=True)
+    assert len(found.found.failed) == 2
+    assert len(list((tmp_path / "records").iterdir())) == files + 1
+
+
+@pytest.mark.parametrize(("limit", "most"), [({"fail_fast": True}, 1), ({"max_failures": 2}, 2)])
+def test_a_sweep_stops_after_too_many_failures(limit, most, tmp_path):
+    with pytest.raises(ns.NormscopeError, match=f"{most} trials failed"):
+        ns.sweep(failing, {"x": range(30)}, output=tmp_path, workers=1, **limit)
+    found = Sweep(tmp_path)
+    assert len(found.found.failed) == most
+    assert found.missing > 0
+
+
+def test_another_sweep_or_other_files_are_refused(folder, tmp_path):
+    for change in ({"x": [1.0]}, {"x": [1.0, 2.0, 3.0], "y": [0.5, 5.0]}):
+        with pytest.raises(InputError, match="holds another sweep"):
+            ns.sweep(product, change, output=folder, workers=1)
+    with pytest.raises(InputError, match=r"holds another sweep \(version 1 there, 2 here"):
+        ns.sweep(Trial(product, version=2), GRID, output=folder, workers=1)
+    with pytest.raises(InputError, match="holds other files"):
+        ns.sweep(product, GRID, output=tmp_path, workers=1)
+    with pytest.raises(InputError, match="is a file"):
+        ns.sweep(product, GRID, output=folder / "plan.json", workers=1)
+    with pytest.raises(InputError, match=r"no plan\.json"):
+        Sweep(tmp_path)
+
+
+def test_a_changed_function_is_warned_of(folder):
+    plan = folder / "plan.json"
+    source = json.loads(plan.read_text())["source"]
+    plan.write_text(plan.read_text().replace(source, "0" * 20))
+    with pytest.warns(UserWarning, match="has changed"):
+        ns.sweep(product, GRID, output=folder, workers=1)
+
+
+def test_a_disk_that_fails_leaves_whole_lines(tmp_path, monkeypatch):
+    """The third write stops in the middle of a line, as on a full disk."""
+    import os
+
+    write, calls = os.write, []
+
+    def full(file, data):
+        calls.append(len(data))
+        if len(calls) == 3:
+            return write(file, data[:30])
+        if len(calls) > 3:
+            raise OSError(28, "No space left on device")
+        return write(file, data)
+
+    monkeypatch.setattr("normscope.sweeps.store.os.write", full)
+    with pytest.raises(StoreError, match=r"No space left.*\n?.*2 trials of this start are saved"):
+        ns.sweep(product, GRID, output=tmp_path, workers=1)
+    monkeypatch.undo()
+    assert len(journal(tmp_path).read_text().splitlines()) == 2
+    found = ns.sweep(product, GRID, output=tmp_path, workers=1)
+    assert values(found) == [0.5, 4.0, 1.0, 8.0, 1.5, 12.0]
+    assert not found.found.torn
+
+
+def test_export_is_the_table(folder, tmp_path):
+    import pandas as pd
+
+    found = Sweep(folder)
+    found.to_csv(tmp_path / "t.csv")
+    read = pd.read_csv(tmp_path / "t.csv", keep_default_na=False)
+    assert read["value"].tolist() == values(found)
+    with pytest.raises(InputError, match="There is no folder"):
+        found.to_csv(tmp_path / "none" / "t.csv")
+
+
+def test_results_are_plain_and_ended_trials_only(tmp_path):
+    found = ns.sweep(logged, {"x": [1, 5], "log": str(tmp_path)}, output=tmp_path / "s", workers=1)
+    assert found.found.diverged == 1
+    plan = make_plan(Trial(logged), {"x": [1, 5], "log": str(tmp_path)})
+    assert found.plan.identity == plan.identity
