@@ -11,8 +11,19 @@ from torch.nn import functional
 
 from normscope.errors import InputError
 from normscope.nn import BatchNorm, network
-from normscope.nn.zoo import ZOO, cifar_preresnet, cifar_resnet, cnn6, mlp_network, resnet18, vgg16
+from normscope.nn.zoo import (
+    ZOO,
+    cifar_preresnet,
+    cifar_resnet,
+    cnn6,
+    imagenet_resnet,
+    mlp_network,
+    resnet18,
+    vgg16,
+)
+from normscope.subject.describe import describe
 from normscope.subject.layers import numbered_layers
+from normscope.subject.norms import norm_cards
 
 
 def size(model):
@@ -291,6 +302,60 @@ def test_options_of_a_wrong_kind_are_refused(name):
 
 @pytest.mark.parametrize("name", ["resnet50", "resnet152:classes=100"])
 def test_names_of_imagenet_networks_are_refused(name):
-    with pytest.raises(InputError, match=r"torchvision\.models\.resnet"):
+    with pytest.raises(InputError, match=r"'imagenet-resnet.*torchvision\.models\.resnet"):
         network(name)
     assert size(cifar_resnet(50)) > 0
+
+
+IMAGENET = {18: 11689512, 34: 21797672, 50: 25557032}  # torchvision's
+
+
+@pytest.mark.parametrize("depth", IMAGENET)
+def test_parameter_counts_and_numbers_of_the_imagenet_networks(depth):
+    model = network(f"imagenet-resnet{depth}")
+    assert size(model) == IMAGENET[depth]
+    assert len(numbered_layers(model)) == depth
+    assert numbered_layers(model)[depth][0] == "fc"
+
+
+@pytest.mark.parametrize("norm", ["batch", "layer", None])
+@pytest.mark.parametrize("name", ["imagenet-resnet18", "imagenet-resnet50"])
+def test_an_imagenet_network_on_small_images(name, norm):
+    model = network(name, width=8, classes=7, norm=norm)
+    x = torch.randn(2, 3, 64, 64, generator=torch.Generator().manual_seed(1))
+    assert model(x).shape == (2, 7)
+    h = model.act1(model.norm1(model.conv1(x)))
+    sides = [h.shape[-1]]
+    h = model.maxpool(h)
+    for stage in (model.stage1, model.stage2, model.stage3, model.stage4):
+        sides.append(h.shape[-1])
+        h = stage(h)
+    assert [*sides, h.shape[-1]] == [32, 16, 16, 8, 4, 2]
+    assert len(norm_cards(model)) == len(norms(model))
+    found = describe(model, x)
+    assert found.total_parameters == size(model)
+    assert found.reason
+
+
+def test_a_bottleneck_is_the_written_formula():
+    block = network("imagenet-resnet50", width=4).double().eval().stage2[0]
+    x = torch.randn(3, 16, 8, 8, dtype=torch.float64)
+    inner, (projection, norm) = block.inner, block.shortcut
+    y = torch.relu(inner.norm1(functional.conv2d(x, inner.conv1.weight)))
+    y = functional.conv2d(y, inner.conv2.weight, stride=2, padding=1)
+    y = inner.norm3(functional.conv2d(torch.relu(inner.norm2(y)), inner.conv3.weight))
+    skip = norm(functional.conv2d(x, projection.weight, stride=2))
+    torch.testing.assert_close(block(x), torch.relu(y + skip))
+
+
+def test_huangs_imagenet_networks():
+    """Table A: a batch norm before the last layer; dropout stands before that layer too."""
+    model = network("imagenet-resnet18:width=4,extra_norms=before-last,dropout=0.3")
+    children = [name for name, _ in model.named_children()]
+    assert children[-5:] == ["pool", "flatten", "before_last_norm", "drop", "fc"]
+    assert [n for n, m in model.named_modules() if isinstance(m, nn.Dropout)] == ["drop"]
+    inside = network("imagenet-resnet50", width=4, dropout=0.1, dropout_at=[2, 4])
+    drops = [n for n, m in inside.named_modules() if isinstance(m, nn.Dropout)]
+    assert drops == ["stage1.0.inner.drop2", "stage1.0.drop"]
+    with pytest.raises(InputError, match="18, 34, 50, 101, 152"):
+        imagenet_resnet(20)

@@ -2,6 +2,7 @@
 
 from normscope.nn.zoo.catalogue import ZOO as ZOO
 from normscope.nn.zoo.catalogue import network as network
+from normscope.nn.zoo.imagenet import imagenet_resnet as imagenet_resnet
 from normscope.nn.zoo.maker import EXTRA_NORMS as EXTRA_NORMS
 from normscope.nn.zoo.maker import Design as Design
 from normscope.nn.zoo.plain import cnn6 as cnn6

@@ -13,6 +13,7 @@ from torch import nn
 from normscope.annotations import fits, hints
 from normscope.errors import InputError, out_of_memory
 from normscope.nn.build import build
+from normscope.nn.zoo.imagenet import imagenet_resnet
 from normscope.nn.zoo.maker import Design
 from normscope.nn.zoo.plain import cnn6, mlp_network, vgg16
 from normscope.nn.zoo.residual import cifar_preresnet, cifar_resnet, cifar_vgg, resnet18
@@ -36,7 +37,7 @@ def network(name: str, *, seed: int = 0, **options: Any) -> nn.Module:
 
     Options may stand in the name, ``"resnet110:norm=none,extra_norms=top"``, behind commas or
     colons; several values are joined by ``+``. Residual and VGG-style networks are those for CIFAR,
-    in every depth 6n + 2; the names of ImageNet's ResNet-50 and ResNet-152 are refused.
+    in every depth 6n + 2; those for ImageNet are ``"imagenet-resnet18"``, 34, 50, 101 and 152.
 
     Args:
         name: a name in ``ZOO``, with options.
@@ -68,10 +69,10 @@ def _factory(base: str) -> Callable[..., nn.Module]:
     match = _DEPTH.fullmatch(base)
     if base in _OTHERS:
         raise InputError(
-            f"{base!r} is known as the ImageNet network, which is not in this catalogue: take "
-            f"torchvision.models.{base}(). The networks here are those for CIFAR, of depth 6n + 2: "
-            f"'resnet56' and 'resnet110' among them; normscope.nn.zoo.cifar_resnet(depth) makes "
-            "any of them."
+            f"{base!r} is known as the ImageNet network: take 'imagenet-{base}', which has the "
+            f"layers of torchvision.models.{base}. Names without 'imagenet-' are the networks for "
+            "CIFAR, of depth 6n + 2: 'resnet56' and 'resnet110' among them; "
+            "normscope.nn.zoo.cifar_resnet(depth) makes any of them."
         )
     if base not in ZOO and match is not None:
         family, depth = match.groups()
@@ -159,3 +160,5 @@ ZOO: Registry[Callable[..., nn.Module]] = Registry("network", _NAMED)
 for _depth in (8, 14, 20, 32, 44, 56, 110, 1202):
     for _family, _make in _FAMILIES.items():
         ZOO.add(f"{_family}{_depth}", functools.partial(_make, _depth))
+for _depth in (18, 34, 50, 101, 152):
+    ZOO.add(f"imagenet-resnet{_depth}", functools.partial(imagenet_resnet, _depth))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from torch import Tensor, nn
@@ -145,10 +145,10 @@ def cifar_preresnet(
         return PreBlock(maker, inputs, outputs, stride=stride, shortcut=shortcut)
 
     parts: Parts = [("conv1", maker.conv(channels, width))]
-    parts += _stages([width, 2 * width, 4 * width], blocks, block)
+    parts += stages(width, [width, 2 * width, 4 * width], blocks, block)
     if final_norm:
         parts += [("final_norm", maker.norm_before_next(4 * width)), ("act", maker.activation())]
-    return maker.network([*parts, *_top(maker, 4 * width, classes)])
+    return maker.network([*parts, *top(maker, 4 * width, classes)])
 
 
 def resnet18(*, classes: int = 10, channels: int = 3, width: int = 64, **design: Any) -> nn.Module:
@@ -164,16 +164,23 @@ def resnet18(*, classes: int = 10, channels: int = 3, width: int = 64, **design:
         **design: the fields of ``Design``.
     """
     maker = Maker(Design(**design))
+    parts = stem(maker, channels, width)
+    parts += stages(width, [width, 2 * width, 4 * width, 8 * width], 2, projecting(maker, Block))
+    return maker.network([*parts, *top(maker, 8 * width, classes)])
+
+
+def projecting(
+    maker: Maker, kind: Callable[..., nn.Module]
+) -> Callable[[int, int, int], nn.Module]:
+    """Blocks with a 1 x 1 projection as shortcut wherever the shape of the signal changes."""
 
     def block(inputs: int, outputs: int, stride: int) -> nn.Module:
         shortcut: nn.Module = nn.Identity()
         if stride > 1 or inputs != outputs:
             shortcut = maker.projection(inputs, outputs, stride=stride)
-        return Block(maker, inputs, outputs, stride=stride, shortcut=shortcut)
+        return kind(maker, inputs, outputs, stride=stride, shortcut=shortcut)
 
-    parts = _stem(maker, channels, width)
-    parts += _stages([width, 2 * width, 4 * width, 8 * width], 2, block)
-    return maker.network([*parts, *_top(maker, 8 * width, classes)])
+    return block
 
 
 def _cifar(
@@ -186,30 +193,37 @@ def _cifar(
         shortcut = _option_a(inputs, outputs, stride) if residual else None
         return Block(maker, inputs, outputs, stride=stride, shortcut=shortcut)
 
-    parts = _stem(maker, channels, width)
-    parts += _stages([width, 2 * width, 4 * width], blocks, block)
-    return maker.network([*parts, *_top(maker, 4 * width, classes)])
+    parts = stem(maker, channels, width)
+    parts += stages(width, [width, 2 * width, 4 * width], blocks, block)
+    return maker.network([*parts, *top(maker, 4 * width, classes)])
 
 
-def _stages(widths: list[int], blocks: int, block: Callable[[int, int, int], nn.Module]) -> Parts:
+def stages(
+    inputs: int,
+    widths: list[int],
+    blocks: int | Sequence[int],
+    block: Callable[[int, int, int], nn.Module],
+) -> Parts:
     """Stages of so many blocks each; all but the first begin with stride 2."""
     parts: Parts = []
-    inputs = widths[0]
-    for stage, outputs in enumerate(widths, start=1):
+    counts = [blocks] * len(widths) if isinstance(blocks, int) else blocks
+    for stage, (outputs, count) in enumerate(zip(widths, counts, strict=True), start=1):
         made = []
-        for index in range(blocks):
+        for index in range(count):
             made.append(block(inputs, outputs, 2 if stage > 1 and index == 0 else 1))
             inputs = outputs
         parts.append((f"stage{stage}", nn.Sequential(*made)))
     return parts
 
 
-def _stem(maker: Maker, channels: int, width: int) -> Parts:
-    conv = maker.conv(channels, width)
+def stem(maker: Maker, channels: int, width: int, *, kernel: int = 3, stride: int = 1) -> Parts:
+    """The first convolution with its norm and activation."""
+    conv = maker.conv(channels, width, kernel=kernel, stride=stride)
     return [("conv1", conv), ("norm1", maker.norm(conv)), ("act1", maker.activation())]
 
 
-def _top(maker: Maker, inputs: int, classes: int) -> Parts:
+def top(maker: Maker, inputs: int, classes: int) -> Parts:
+    """Pooling over the last feature map and the linear layer."""
     return [
         *maker.extra("top", inputs, dims=2),
         ("pool", nn.AdaptiveAvgPool2d(1)),
