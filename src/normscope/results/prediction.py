@@ -48,6 +48,14 @@ class Prediction(Drawable):
         assumptions: what the numbers rest on.
         flags: which assumptions do not hold here, and what follows.
         equations: where the formulas stand.
+        A1: diagonal entry of T F* for one output, summed over layers and kinds of parameters;
+            with a norm on the outputs, of the network before that norm. With real inputs the mean
+            over samples. None for convolutions under ``"wei2019"``, which counts positions twice.
+        A2: the same off the diagonal, for two samples.
+        alpha: sum of M_l M_(l-1) / M^2 over l = 1..L-1, with M the width of the first hidden
+            layer; None for convolutions and without hidden layers.
+        kappa1: A1 / (alpha M), Karakida's kappa_1; None where alpha or A1 is.
+        kappa2: A2 / (alpha M).
     """
 
     spec: NetworkSpec
@@ -68,6 +76,11 @@ class Prediction(Drawable):
     assumptions: tuple[str, ...]
     flags: tuple[str, ...]
     equations: tuple[str, ...]
+    A1: float | None = None
+    A2: float | None = None
+    alpha: float | None = None
+    kappa1: float | None = None
+    kappa2: float | None = None
 
     @property
     def ok(self) -> bool:

@@ -11,7 +11,12 @@ from normscope.errors import TheoryError
 from normscope.refs import Equation, equations_of
 from normscope.results.prediction import Prediction
 from normscope.spec import NetworkSpec, activation
-from normscope.theory.fisher import batch_norm_lower_bound, mean_direction, split_lambda_max
+from normscope.theory.fisher import (
+    batch_norm_lower_bound,
+    kappas,
+    mean_direction,
+    split_lambda_max,
+)
 from normscope.theory.grams import Gram
 from normscope.theory.kernel import PairwiseGram, pairwise_gram
 from normscope.theory.meanfield.networks import Networks
@@ -75,6 +80,7 @@ def assembled(
         samples=samples,
         parameters=parameters,
         equations=gram.equations,
+        sums=None if gram.printed is not None and not nets.dense else (sums.a1, sums.a2),
     )
 
 
@@ -124,6 +130,7 @@ def assembled_from_data(
         samples=size,
         parameters=parameters,
         equations=(),
+        sums=(float(np.mean(np.diag(total))), float(np.mean(total[~np.eye(size, dtype=bool)]))),
         real=True,
     )
 
@@ -187,6 +194,7 @@ def _prediction(
     samples: int | None,
     parameters: str,
     equations: tuple[Equation, ...],
+    sums: tuple[float, float] | None,
     real: bool = False,
 ) -> Prediction:
     count = spec.num_parameters(parameters)
@@ -194,6 +202,7 @@ def _prediction(
     if draft.lambda_max is not None and spec.last_norm is None:
         terms, width = (per_layer[-1], per_layer[:-1].sum()), spec.widths[-2]
         split = float(split_lambda_max(*terms, outputs=spec.outputs, last_width=width))
+    entries = sums or (None, None)
     all_equations = dict.fromkeys(str(e) for e in (*equations, *draft.equations))
     return Prediction(
         spec=spec,
@@ -214,7 +223,18 @@ def _prediction(
         assumptions=_assumptions(spec, theory, samples, parameters, real=real),
         flags=tuple(draft.flags),
         equations=tuple(all_equations),
+        A1=entries[0],
+        A2=entries[1],
+        **_kappas(spec, sums),
     )
+
+
+def _kappas(spec: NetworkSpec, sums: tuple[float, float] | None) -> dict[str, float]:
+    """alpha, kappa_1 and kappa_2 where they are defined."""
+    if sums is None or spec.depth < 2 or any(layer.is_conv for layer in spec.layers):
+        return {}
+    found = kappas(*sums, widths=spec.fan_ins, unit=spec.widths[1])
+    return dict(zip(("alpha", "kappa1", "kappa2"), found, strict=True))
 
 
 def _assumptions(

@@ -39,8 +39,8 @@ def input_gram(inputs: object) -> Array:
         data = data if np.iscomplexobj(data) else np.asarray(data, dtype=float)
     except (TypeError, ValueError, RuntimeError) as error:
         raise InputError(
-            f"inputs must be an array of real numbers, one sample per row. Got {type(inputs)!r}, "
-            f"which is not: {error}"
+            f"inputs must be an array of real numbers, one sample per row, or a DataSet. Got "
+            f"{type(inputs)!r}, which is not: {error}"
         ) from None
     if np.iscomplexobj(data):
         raise InputError("inputs must be real numbers. Got complex ones; take real or imag.")

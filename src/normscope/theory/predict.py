@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import overload
+from typing import Any, Protocol, overload, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -24,6 +24,15 @@ THEORIES = ("corrected", "frozen", "wei2019")
 PARAMETER_SETS = ("weights", "all")
 
 
+@runtime_checkable
+class Images(Protocol):
+    """A ``DataSet``, seen without torch: what has images, one sample per row."""
+
+    @property
+    def images(self) -> Any:
+        """The samples, (n, ...)."""
+
+
 @overload
 def predict(
     spec: NetworkSpec,
@@ -31,7 +40,7 @@ def predict(
     samples: int | None = ...,
     theory: str = ...,
     parameters: str = ...,
-    inputs: ArrayLike | None = ...,
+    inputs: ArrayLike | Images | None = ...,
     seed: int = ...,
 ) -> Prediction: ...
 @overload
@@ -41,7 +50,7 @@ def predict(
     samples: int | None = ...,
     theory: str | tuple[str, ...] = ...,
     parameters: str = ...,
-    inputs: ArrayLike | None = ...,
+    inputs: ArrayLike | Images | None = ...,
     seed: int = ...,
 ) -> Prediction | PredictionSet: ...
 def predict(
@@ -50,7 +59,7 @@ def predict(
     samples: int | None = None,
     theory: str | tuple[str, ...] = "corrected",
     parameters: str = "weights",
-    inputs: ArrayLike | None = None,
+    inputs: ArrayLike | Images | None = None,
     seed: int = 0,
 ) -> Prediction | PredictionSet:
     """Largest eigenvalue, bounds and trace of F = J^T J / T of a random wide network.
@@ -63,7 +72,8 @@ def predict(
             Networks without batch norm differ only under ``"wei2019"``.
         parameters: ``"weights"``, as in the papers, or ``"all"``: biases, gamma and beta too
             (``"wei2019"`` has weights only).
-        inputs: real data (samples, features) in place of iid Gaussian inputs; dense networks.
+        inputs: real data in place of iid Gaussian inputs, an array (samples, features) or a
+            ``DataSet``; dense networks.
         seed: for the random outputs of layer norm on the outputs, the only random part.
 
     Returns:
@@ -128,9 +138,10 @@ def _from_data(
     theories: tuple[str, ...],
     samples: int | None,
     parameters: str,
-    inputs: ArrayLike,
+    inputs: ArrayLike | Images,
 ) -> list[Prediction]:
-    gram = input_gram(inputs)
+    rows = inputs.images if isinstance(inputs, Images) else inputs
+    gram = input_gram(rows)
     if samples not in (None, len(gram)):
         raise InputError(
             f"samples = {samples} contradicts the {len(gram)} rows of inputs. Leave samples out: "
@@ -138,7 +149,7 @@ def _from_data(
         )
     made = []
     for spec in specs:
-        features = np.asarray(inputs)[0].size
+        features = np.asarray(rows)[0].size
         if features != math.prod(spec.input_shape):
             raise InputError(
                 f"inputs have {features} features a sample, but the network takes "

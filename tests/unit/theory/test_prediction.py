@@ -188,6 +188,54 @@ class TestNormOnTheOutputs:
         assert "capped" in made.reason
 
 
+class TestKappas:
+    @pytest.mark.parametrize(
+        ("act", "variances", "k1", "k2"),
+        [("relu", (2.0, 0.0), 1.5, 0.34285432), ("tanh", (3.0, 0.64), 0.9555219, 0.11861537)],
+    )
+    def test_values_of_the_paper(self, act, variances, k1, k2):
+        widths = [100, 100, 100, 1]
+        pair = {"weight_variance": variances[0], "bias_variance": variances[1]}
+        made = ns.predict(ns.mlp(widths, activation=act, **pair), samples=100)
+        assert made.alpha == pytest.approx(2.0)
+        assert (made.kappa1, made.kappa2) == pytest.approx((k1, k2), rel=1e-7)
+        assert made.lambda_max == pytest.approx(2 * (0.99 * k2 + 0.01 * k1) * 100, rel=1e-7)
+        assert pytest.approx((200 * k1, 200 * k2), rel=1e-7) == (made.A1, made.A2)
+        assert Prediction.from_json(made.to_json()) == made
+
+    def test_norms_on_the_outputs_leave_them(self):
+        plain, *others = (
+            ns.predict(ns.mlp(WIDE, bias_variance=0.3, last_norm=last), samples=50)
+            for last in (None, "mean", "batch", "layer")
+        )
+        for made in others:
+            assert (made.A1, made.A2, made.kappa2) == (plain.A1, plain.A2, plain.kappa2)
+        assert others[0].trace == pytest.approx(5 * (1 - 1 / 50) * (plain.A1 - plain.A2))
+
+    def test_uneven_widths_by_hand(self):
+        made = ns.predict(ns.mlp([30, 60, 90, 2], bias_variance=0.2), samples=40)
+        assert made.alpha == pytest.approx(0.5 * 1 + 1 * 1.5)
+        order = made.order_parameters
+        fans = np.array([30, 60, 90])
+        assert pytest.approx(fans @ (order["qtilde"] * order["qhat"])) == made.A1
+        assert pytest.approx(fans @ (order["qtilde_st"] * order["qhat_st"])) == made.A2
+        assert made.kappa1 == pytest.approx(made.A1 / made.alpha / 60)
+
+    def test_real_inputs_give_means_over_the_data(self):
+        data = np.random.default_rng(0).standard_normal((12, 20)) + 0.5
+        made = ns.predict(ns.mlp([20, 3]), inputs=data)
+        gram = data @ data.T
+        assert pytest.approx(np.trace(gram) / 12) == made.A1
+        assert pytest.approx((gram.sum() - np.trace(gram)) / (12 * 11)) == made.A2
+
+    def test_none_where_not_defined(self):
+        cnn = ns.cnn((3, 8, 8), channels=[5], outputs=3)
+        made, printed = ns.predict(cnn, samples=40, theory=("corrected", "wei2019"))
+        assert made.alpha is made.kappa1 is made.kappa2 is printed.A1 is printed.A2 is None
+        assert made.lambda_max == pytest.approx((39 * made.A2 + made.A1) / 40)
+        assert ns.predict(ns.mlp([50, 5])).alpha is None
+
+
 class TestTables:
     def test_one_prediction(self):
         spec = ns.cnn((3, 16, 16), channels=[5, 7], stride=2, outputs=4, norm="batch")
@@ -267,6 +315,18 @@ def test_real_inputs_that_are_orthogonal_are_the_iid_case():
     assert real.lambda_max == pytest.approx(iid.lambda_max, rel=1e-9)
     assert real.trace == pytest.approx(iid.trace, rel=1e-9)
     assert real.per_layer == pytest.approx(iid.per_layer, rel=1e-9)
+
+
+def test_real_inputs_may_be_a_data_set():
+    data = ns.load_data("digits").subset(30)
+    spec = ns.mlp([64, 80, 10], bias_variance=0.3)
+    made = ns.predict(spec, inputs=data)
+    assert made == ns.predict(spec, inputs=data.images.flatten(1).numpy())
+    assert made == ns.predict(spec, inputs=data.flat())
+    assert made.samples == 30
+    gram = data.flat().images.double()
+    gram = gram @ gram.T / 64  # T F* of the read-out alone, by hand
+    assert ns.predict(ns.mlp([64, 1]), inputs=data).trace == pytest.approx(64 * gram.trace() / 30)
 
 
 @pytest.mark.parametrize("parameters", ["weights", "all"])
