@@ -383,6 +383,10 @@ NORMS = {
     "own batch, alternating": (
         partial(own.BatchNorm, C, every=2), ROWS, {**BATCH, "formula": False}
     ),
+    "own ghost batch": (
+        partial(own.BatchNorm, C, statistics_batch=4), MAPS,
+        {**BATCH, **STORED, "formula": False, "statistics_batch": 4},
+    ),
     "own population": (
         partial(own.PopulationNorm, C), None, {**BATCH, "kind": "population", "over_batch": False}
     ),

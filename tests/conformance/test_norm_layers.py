@@ -79,6 +79,8 @@ ROSTER = [
     Layer("batch-rms", lambda: BatchNorm(4, parts=("variance", "shift"), deviation="rms"), MAPS),
     Layer("batch-average", lambda: BatchNorm(4, momentum=None)),
     Layer("batch-untracked", lambda: BatchNorm(4, track_running_stats=False)),
+    Layer("ghost", lambda: BatchNorm(4, statistics_batch=3), (6, 4)),
+    Layer("ghost-last", lambda: BatchNorm(4, statistics_batch=2, channel_axis=-1), (4, 2, 4)),
     Layer("alternating-2", lambda: BatchNorm(4, every=2), MAPS),
     Layer("alternating-3", lambda: BatchNorm(4, every=3)),
     Layer("frozen", lambda: BatchNorm(4, every=None)),

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+import normscope as ns
 from normscope.errors import InputError
 from normscope.nn.norm import PARTS, BatchNorm, GroupNorm, LayerNorm, RMSNorm, make_norm, norm_after
 
@@ -221,6 +222,10 @@ BAD = [
     (lambda: BatchNorm(3, momentum=2.0), "momentum"),
     (lambda: BatchNorm(3, every=0), "every"),
     (lambda: BatchNorm(3, every=2, track_running_stats=False), "track_running_stats"),
+    (lambda: BatchNorm(3, statistics_batch=0), "statistics_batch"),
+    (lambda: BatchNorm(3, statistics_batch=4, every=2), "several in one batch"),
+    (lambda: BatchNorm(3, statistics_batch=4)(torch.zeros(6, 3)), "multiple of it"),
+    (lambda: BatchNorm(3, statistics_batch=1)(torch.zeros(6, 3)), "two values per channel"),
     (lambda: BatchNorm(3, gamma=float("inf")), "gamma"),
     (lambda: BatchNorm(3, channel_axis=2), "channel_axis"),
     (lambda: BatchNorm(3, track_running_stats=False).freeze(), "running statistics"),
@@ -256,3 +261,55 @@ def test_a_refused_batch_leaves_the_statistics():
 def test_one_sample_with_positions_is_a_batch_as_in_torch():
     x = draw(1, 3, 4, 4)
     torch.testing.assert_close(BatchNorm(3)(x), nn.BatchNorm2d(3)(x))
+
+
+@pytest.mark.parametrize("shape", [(12, 3), (12, 3, 2, 2)])
+def test_ghost_batch_norm_is_torchs_on_each_piece(shape):
+    x = draw(*shape).requires_grad_()
+    ghost = BatchNorm(3, statistics_batch=4, momentum=0.3)
+    plain = nn.BatchNorm1d(3) if len(shape) == 2 else nn.BatchNorm2d(3)
+    whole = torch.cat([plain(piece) for piece in x.split(4)])
+    torch.testing.assert_close(ghost(x), whole)
+    weights = draw(*shape, seed=3)
+    ours, theirs = (torch.autograd.grad((y * weights).sum(), x)[0] for y in (ghost(x), whole))
+    torch.testing.assert_close(ours, theirs)
+
+
+def test_ghost_running_statistics_move_by_the_mean_of_the_pieces():
+    x = draw(12, 3, 2)
+    ghost = BatchNorm(3, statistics_batch=4, momentum=0.25)
+    ghost(x)
+    pieces = [nn.BatchNorm1d(3, momentum=0.25) for _ in range(3)]
+    for layer, piece in zip(pieces, x.split(4), strict=True):
+        layer(piece)
+    for name in ("running_mean", "running_var"):
+        mean = torch.stack([getattr(layer, name) for layer in pieces]).mean(0)
+        torch.testing.assert_close(getattr(ghost, name), mean)
+    assert ghost.num_batches_tracked == 1
+    expected = (x - ghost.running_mean[:, None]) / (ghost.running_var[:, None] + 1e-5).sqrt()
+    torch.testing.assert_close(ghost.eval()(x[:5]), expected[:5])  # 5 samples are no matter here
+
+
+def test_a_piece_of_the_whole_batch_is_plain_batch_norm():
+    x, plain = draw(8, 3, 2), BatchNorm(3)
+    ghost = BatchNorm(3, statistics_batch=8)
+    torch.testing.assert_close(ghost(x), plain(x), rtol=1e-14, atol=1e-14)
+    torch.testing.assert_close(ghost.state_dict(), plain.state_dict())
+
+
+@pytest.mark.parametrize("statistics", ["frozen", "running"])
+def test_ghost_batch_norm_in_measurements(statistics):
+    model = ns.network("mlp:6-8-3", norm_options={"statistics_batch": 4})
+    assert model.norm1.statistics_batch == 4
+    x, y = draw(12, 6), torch.arange(12) % 3
+    found = float(ns.Risk(model, x, y, loss="cross_entropy", statistics=statistics).value())
+    model.train(statistics == "frozen")
+    assert found == pytest.approx(float(nn.functional.cross_entropy(model(x), y).detach()))
+
+
+def test_ghost_batch_norm_and_batch_noise():
+    model = ns.network("mlp:6-8-3", norm_options={"statistics_batch": 4})
+    with pytest.raises(InputError, match="statistics over 4 samples, whatever the batch size"):
+        ns.bn_regularization(
+            model, (draw(32, 6), torch.arange(32) % 3), "cross_entropy", batch_size=8
+        )

@@ -163,6 +163,13 @@ def sites_of(model: nn.Module, *, population: bool = False) -> list[Site]:
         whole = population and card.kind == "population" and {"mean", "variance"} & {*card.parts}
         if whole or (card.over_batch and card.formula and name not in frozen):
             found.append(Site(name, layer, card))
+        elif card.statistics_batch is not None and name not in frozen:
+            raise InputError(
+                f"{type(layer).__name__} {name!r} takes its statistics over {card.statistics_batch}"
+                " samples, whatever the batch size, so that its noise does not depend on the batch "
+                "size. Measure the same network with statistics_batch=None at batch size "
+                f"{card.statistics_batch}."
+            )
         elif card.over_batch and name not in frozen and not isinstance(layer, BatchNorm):
             raise InputError(
                 f"{type(layer).__name__} {name!r} normalizes over the batch in a way of its own, "

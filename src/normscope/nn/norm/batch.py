@@ -35,6 +35,11 @@ class BatchNorm(ChannelNorm):
         every: fresh statistics every so many training batches; in between, the latest are
             used again as constants (2 is Bjorck's alternating normalization). None: never; the
             running statistics are constants in training too.
+        statistics_batch: samples that share statistics: each batch is cut into pieces of so many
+            consecutive samples, each normalized by its own statistics, while gradient and update
+            are those of the whole batch (ghost batch norm). The running statistics move once a
+            batch, by the mean over its pieces; the size of a batch must be a multiple. None: the
+            whole batch.
         gamma: initial value of the scale, a constant gain where there is no scale.
         channel_axis: 1, or -1 for channels on the last axis.
         track_running_stats: False keeps none and normalizes by the batch in evaluation too.
@@ -63,6 +68,7 @@ class BatchNorm(ChannelNorm):
         eps: float = 1e-5,
         momentum: float | None = 0.1,
         every: int | None = 1,
+        statistics_batch: int | None = None,
         gamma: float = 1.0,
         channel_axis: int = 1,
         track_running_stats: bool = True,
@@ -72,6 +78,15 @@ class BatchNorm(ChannelNorm):
         super().__init__(num_features, parts, deviation, eps, gamma, channel_axis, device, dtype)
         self.momentum = _checked_momentum(momentum)
         self.every = None if every is None else checked_count(every, "every")
+        self.statistics_batch = statistics_batch
+        if statistics_batch is not None:
+            self.statistics_batch = checked_count(statistics_batch, "statistics_batch")
+            if self.every is not None and self.every > 1:
+                raise InputError(
+                    f"every={every} keeps the statistics of one batch for the next, but "
+                    f"statistics_batch={statistics_batch} has several in one batch. Leave one of "
+                    "the two at its default."
+                )
         self.track_running_stats = track_running_stats
         if not track_running_stats and self.every != 1:
             raise InputError(
@@ -114,13 +129,16 @@ class BatchNorm(ChannelNorm):
         return self
 
     def batch_statistics(self, x: Tensor) -> tuple[Tensor, ...]:
-        """Mean and variance that a training pass over ``x`` uses; () if it needs none."""
+        """Mean and variance that a training pass over ``x`` uses; () if it needs none.
+
+        One row per piece of the batch if there is a ``statistics_batch``.
+        """
         if not self.needs_statistics:
             return ()
         if self.every is None:
             return self._running()
         self._check_batch(x)
-        mean, variance = self.moments(x)
+        mean, variance = self.moments(x, self.statistics_batch)
         if self.every == 1:
             return mean, variance
         fresh = self._is_fresh()
@@ -141,7 +159,8 @@ class BatchNorm(ChannelNorm):
     def extra_repr(self) -> str:
         """The part of the representation that differs from layer to layer."""
         every = "" if self.every == 1 else f", every={self.every}"
-        return f"{super().extra_repr()}, momentum={self.momentum}{every}"
+        pieces = f", statistics_batch={self.statistics_batch}" if self.statistics_batch else ""
+        return f"{super().extra_repr()}, momentum={self.momentum}{every}{pieces}"
 
     def _running(self) -> tuple[Tensor, Tensor]:
         assert self.running_mean is not None
@@ -160,8 +179,10 @@ class BatchNorm(ChannelNorm):
         if self.every is None:
             return
         mean, variance = mean.detach(), variance.detach()
-        count = x.numel() / self.num_features
+        count = x.numel() / mean.numel()
         unbiased = variance * (count / (count - 1)) if self.centred else variance
+        if mean.ndim > 1:
+            mean, unbiased = mean.mean(0), unbiased.mean(0)
         rate: float | Tensor
         if self.momentum is None:
             rate = 1.0 / (self.num_batches_tracked // self.every + 1).to(mean.dtype)
@@ -176,7 +197,15 @@ class BatchNorm(ChannelNorm):
         self.num_batches_tracked.add_(1)
 
     def _check_batch(self, x: Tensor) -> None:
-        if x.numel() // self.num_features < 2:
+        pieces, rest = divmod(len(x), self.statistics_batch or max(len(x), 1))
+        if rest:
+            raise InputError(
+                f"A batch of {len(x)} samples cannot be cut into pieces of statistics_batch="
+                f"{self.statistics_batch}, each with statistics of its own. Use a batch size that "
+                "is a multiple of it, and drop the last batch of an epoch if that is shorter (fit "
+                "takes drop_last=True)."
+            )
+        if x.numel() // self.num_features < 2 * max(pieces, 1):
             raise InputError(
                 "Batch statistics need at least two values per channel. Got an input of shape "
                 f"{tuple(x.shape)}: the variance of one value is zero and its mean is the value "

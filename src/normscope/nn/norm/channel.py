@@ -86,14 +86,25 @@ class ChannelNorm(nn.Module):
         """True if the variance is about the mean; without subtraction rms is about zero."""
         return self.deviation == "centred" or "mean" in self.parts
 
-    def moments(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and variance (or mean square) of each channel of ``x``, biased: (channels,) each."""
-        axes = [axis for axis in range(x.ndim) if axis != self.channel_axis % x.ndim]
+    def moments(self, x: Tensor, piece: int | None = None) -> tuple[Tensor, Tensor]:
+        """Mean and variance (or mean square) of each channel of ``x``, biased: (channels,) each.
+
+        With ``piece``, of every so many consecutive samples: (pieces, channels) each.
+        """
         x = wide(x)
-        mean = x.mean(axes)
+
+        def averaged(values: Tensor) -> Tensor:
+            channel = self.channel_axis % values.ndim
+            if piece is None:
+                return values.mean([axis for axis in range(values.ndim) if axis != channel])
+            values = values.movedim(channel, 1)
+            values = values.reshape(-1, piece, *values.shape[1:])
+            return values.mean([axis for axis in range(values.ndim) if axis not in (0, 2)])
+
+        mean = averaged(x)
         if not self.centred:
-            return mean, x.square().mean(axes)
-        return mean, (x - self._along_channels(mean, x)).square().mean(axes)
+            return mean, averaged(x.square())
+        return mean, averaged((x - self._along_channels(mean, x)).square())
 
     def normalize(self, x: Tensor, *statistics: Tensor) -> Tensor:
         """The layer's output, given the mean and the variance of each channel."""
@@ -116,9 +127,11 @@ class ChannelNorm(nn.Module):
         return y.to(x.dtype)
 
     def _along_channels(self, values: Tensor, x: Tensor) -> Tensor:
-        if self.channel_axis == -1:
-            return values
-        return values.view(1, -1, *[1] * (x.ndim - 2))
+        several = values.ndim > 1  # a row per piece of the batch
+        values = values.repeat_interleave(len(x) // len(values), 0) if several else values[None]
+        space = [1] * (x.ndim - 2)
+        shape = (*space, -1) if self.channel_axis == -1 else (-1, *space)
+        return values.view(len(values), *shape)
 
     def check_input(self, x: Tensor) -> None:
         """Refuse what has no channel axis of the right size."""

@@ -30,6 +30,7 @@ class NormCard:
         stored: names of the buffers of mean and variance that evaluation mode uses, if any.
         over_batch: whether samples are coupled in train mode.
         always: whether they are in evaluation mode too.
+        statistics_batch: samples that share statistics over the batch; None: all of a batch.
         formula: whether in train mode the output is
             ``gain gamma (x - mean) / sqrt(variance + eps) + beta``, as far as its parts go, with
             statistics of this very batch.
@@ -51,6 +52,7 @@ class NormCard:
     stored: tuple[str, str] | None = None
     over_batch: bool = False
     always: bool = False
+    statistics_batch: int | None = None
     formula: bool = False
     plain: bool = True
 

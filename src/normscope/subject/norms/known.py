@@ -55,7 +55,11 @@ def _batch(layer: Any) -> NormCard:
     every = getattr(layer, "every", 1)  # our own may hold their statistics, or use none
     coupled = every is not None and getattr(layer, "needs_statistics", True)
     always = coupled and _stored(layer) is None
-    return _made(layer, "batch", BATCH, over_batch=coupled, always=always, formula=every == 1)
+    piece = getattr(layer, "statistics_batch", None) if coupled else None
+    return _made(
+        layer, "batch", BATCH, over_batch=coupled, always=always, statistics_batch=piece,
+        formula=every == 1 and piece is None,
+    )  # fmt: skip
 
 
 def _population(layer: PopulationNorm) -> NormCard:
