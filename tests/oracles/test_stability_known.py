@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+from normscope.errors import InputError
 from normscope.train import lr_range_test, max_stable_lr
 
 
@@ -143,3 +144,58 @@ def test_range_test_suggests_less_than_the_limit_of_a_quadratic(seed, momentum):
     assert found.ok, found.reason
     assert found.suggestion < limit
     assert found.turn > limit / 2
+
+
+def at_a_minimum(seed=0):
+    """A small tanh network whose targets are its own outputs, moved by a little; the Hessian."""
+    generator = torch.Generator().manual_seed(seed)
+    model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
+    with torch.no_grad():
+        for p in model.parameters():
+            p.copy_(torch.randn(p.shape, generator=generator))
+    x = 2 * torch.randn(30, 3, generator=generator)
+    y = model(x).detach()
+    names, point = zip(*model.named_parameters(), strict=True)
+
+    def loss(*values):
+        out = torch.func.functional_call(model, dict(zip(names, values, strict=True)), x)
+        return 0.5 * (out - y).square().sum(1).mean()
+
+    blocks = torch.autograd.functional.hessian(loss, tuple(p.detach() for p in point))
+    rows = [
+        torch.cat([b.flatten(p.ndim) for b in row], -1)
+        for row, p in zip(blocks, point, strict=True)
+    ]
+    hessian = torch.cat([r.reshape(-1, r.shape[-1]) for r in rows])
+    with torch.no_grad():
+        for p in model.parameters():
+            p.add_(1e-4 * torch.randn(p.shape, generator=generator))
+    return model, (x, y), float(torch.linalg.eigvalsh(hessian)[-1])
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_the_limit_of_a_minimum(momentum):
+    model, data, top = at_a_minimum()
+    found = max_stable_lr(model, data, "mse", momentum=momentum, seeds=1, criterion="leaves")
+    assert found.lr == pytest.approx(2 * (1 + momentum) / top, rel=0.02)
+    assert found.lr == found.leaves.lr
+    assert found.ok
+    assert found.summary().startswith("largest learning rate that stays below 10 times")
+    assert found.diverges.high > 1.2 * found.high  # what leaves need not diverge
+    again = type(found).from_dict(found.to_dict())
+    assert again.leaves.high == found.high
+
+
+def test_leaving_a_quadratic_is_divergence():
+    model, data, top = regression(1, condition=30.0)
+    found = max_stable_lr(model, data, "mse", seeds=2, criterion="leaves")
+    assert found.lr == pytest.approx(2 / top, rel=0.03)
+    assert found.diverges.lr == pytest.approx(2 / top, rel=0.1)
+
+
+def test_leaving_needs_a_positive_loss():
+    model, data, _ = regression(1, condition=30.0)
+    with pytest.raises(InputError, match="must be above 0"):
+        max_stable_lr(
+            model, data, lambda out, y: (out - y).square().mean() - 1e6, criterion="leaves"
+        )

@@ -39,8 +39,9 @@ OPTIONS = (
     Option("weight_decay", opt.number, "weight decay, as in torch", "X", 0, "training"),
     Option("mode", opt.text, "bisect (both limits), range (one run with an increasing rate), or "
            "suggest (a rate to train with)", "NAME", "bisect", SEARCH),
-    Option("criterion", opt.text, "which limit to find to the precision --tol: diverges or "
-           "does-not-learn", "NAME", "diverges", SEARCH),
+    Option("criterion", opt.text, "which limit to find to the precision --tol: diverges, "
+           "does-not-learn, or leaves (rises above 10 times its start)", "NAME", "diverges",
+           SEARCH),
     Option("steps", opt.whole, "number of updates of a training run (default: 50; range: 100)",
            "N", group=SEARCH),
     Option("num_seeds", opt.whole, "runs, each with another order of the samples", "N", 3, SEARCH),

@@ -21,11 +21,12 @@ from normscope.results.stability import LRRange, StabilityBound, StabilityLimit
 
 WIDTH, HEIGHT = 520, 320
 COLOURS = {"learned": PALETTE[2], "did not learn": PALETTE[4], "diverged": PALETTE[1]}
-NAMES = {"diverges": "diverges", "does-not-learn": "does not learn"}
+NAMES = {"diverges": "diverges", "does-not-learn": "does not learn", "leaves": "leaves"}
+TINTS = {"diverges": PALETTE[1], "does-not-learn": PALETTE[4], "leaves": PALETTE[3]}
 
 
 def stability_chart(limit: StabilityLimit) -> Any:
-    """Loss at the end of each training over its learning rate, with the two intervals."""
+    """Loss at the end of each training over its learning rate, with the intervals."""
     rows = _trial_rows(limit)
     lrs = [row["lr"] for row in rows] + [b for b in (limit.low, limit.high) if positive(b)]
     x = {"title": "learning rate", **log_axis(lrs)}
@@ -78,10 +79,11 @@ def _trial_rows(limit: StabilityLimit) -> list[dict[str, Any]]:
 
 
 def _bands(limit: StabilityLimit, x: dict[str, Any]) -> list[Any]:
-    """Both intervals, with edges: a narrow one would not be seen."""
+    """The intervals, with edges: a narrow one would not be seen."""
     first, last = x["scale"].domain
     layers = []
-    for bound, colour in ((limit.diverges, PALETTE[1]), (limit.does_not_learn, PALETTE[4])):
+    for bound in limit.bounds:
+        colour = TINTS[bound.criterion]
         if bound.low == 0 and bound.high == math.inf:
             continue
         row = {"low": max(bound.low, first), "high": min(bound.high, last), "lr": _shown(bound)}
@@ -150,8 +152,7 @@ def _shown(bound: StabilityBound) -> str:
 
 def _notes(limit: StabilityLimit) -> list[str]:
     seeds = len({trial.seed for trial in limit.trials})
-    bounds = (limit.diverges, limit.does_not_learn)
-    shown = "; ".join(f"{NAMES[b.criterion]} {_shown(b)}" for b in bounds)
+    shown = "; ".join(f"{NAMES[b.criterion]} {_shown(b)}" for b in limit.bounds)
     made = f"{counted(len(limit.trials), 'training')}, {counted(seeds, 'seed')}"
     notes = [f"{shown}; {made}; dashed: start and chance"]
-    return notes + [f"{NAMES[b.criterion]}: {b.reason}" for b in bounds if b.reason]
+    return notes + [f"{NAMES[b.criterion]}: {b.reason}" for b in limit.bounds if b.reason]

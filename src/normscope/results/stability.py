@@ -43,6 +43,11 @@ class StabilityTrial(Record):
     losses: Array  # (updates + 1,)
 
     @property
+    def left(self) -> bool:
+        """Whether the loss was ever above ``LEAVES`` times its first value, or not finite."""
+        return bool((~(self.losses <= LEAVES * self.losses[:1])).any())
+
+    @property
     def score(self) -> float:
         """Mean loss over the second half, by which rates are ranked; infinite if it diverged.
 
@@ -71,7 +76,7 @@ class StabilityBound(Record):
     """Where one criterion switches, as an interval of learning rates.
 
     Attributes:
-        criterion: ``"diverges"`` or ``"does-not-learn"``.
+        criterion: ``"diverges"``, ``"does-not-learn"`` or ``"leaves"``.
         low: the largest rate tried below every failure (of all seeds); 0 if there is none.
         high: the smallest rate tried above every success (of all seeds); infinite if there is none.
         interleaved: for one seed, a failure lies below a success: there is no single switch.
@@ -100,15 +105,15 @@ class StabilityBound(Record):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class StabilityLimit(Drawable):
-    """The largest stable learning rate of a network, under two criteria.
+    """The largest stable learning rate of a network, under two or three criteria.
 
-    ``lr``, ``low``, ``high`` and ``reason`` are those of the criterion asked for; the other one is
-    available as ``diverges`` or ``does_not_learn``.
+    ``lr``, ``low``, ``high`` and ``reason`` are those of the criterion asked for; the others are
+    available as ``diverges``, ``does_not_learn`` and ``leaves``.
 
-    The chart: final losses over learning rates, with both intervals.
+    The chart: final losses over learning rates, with the intervals.
 
     Attributes:
-        criterion: which of the two is the headline.
+        criterion: which of them is the headline.
         diverges: where the loss blows up.
         does_not_learn: where the loss falls less than half as far as at the best rate, or not
             below start and chance.
@@ -116,6 +121,7 @@ class StabilityLimit(Drawable):
         complete: False if time or the user ended the search.
         seconds: time spent.
         convention: every setting that was in effect.
+        leaves: where the loss rises above 10 times its start; None unless it was asked for.
     """
 
     criterion: str
@@ -125,11 +131,17 @@ class StabilityLimit(Drawable):
     complete: bool
     seconds: float
     convention: dict[str, Any] = field(default_factory=dict)
+    leaves: StabilityBound | None = None
+
+    @property
+    def bounds(self) -> tuple[StabilityBound, ...]:
+        """The interval of every criterion that was looked at."""
+        return tuple(b for b in (self.diverges, self.does_not_learn, self.leaves) if b is not None)
 
     @property
     def bound(self) -> StabilityBound:
         """The interval of the criterion asked for."""
-        return self.diverges if self.criterion == "diverges" else self.does_not_learn
+        return next(bound for bound in self.bounds if bound.criterion == self.criterion)
 
     @property
     def lr(self) -> float:
@@ -172,10 +184,7 @@ class StabilityLimit(Drawable):
         lines = [
             f"{HEADLINES[self.criterion]}: {_shown(self.bound)}",
             *([f"  {self._warning}"] if self._warning else []),
-            *(
-                f"  {bound.criterion:<15} {_shown(bound)}{_note(bound)}"
-                for bound in (self.diverges, self.does_not_learn)
-            ),
+            *(f"  {bound.criterion:<15} {_shown(bound)}{_note(bound)}" for bound in self.bounds),
             f"{len(self.trials)} training runs, {updates} updates, {self.seconds:.1f} s"
             f"{'' if self.complete else '; NOT complete'}",
             ", ".join(f"{k} {v}" for k, v in self.convention.items() if v is not None),
@@ -265,8 +274,10 @@ class LRRange(Drawable):
         return f"LRRange({self.suggestion:.4g} [{self.low:.4g}, {self.high:.4g}])"
 
 
+LEAVES = 10.0  # times its start, above which a loss has left the minimum
 HEADLINES = {
     "diverges": "largest learning rate that does not diverge",
+    "leaves": f"largest learning rate that stays below {LEAVES:g} times the first loss",
     "does-not-learn": "largest learning rate that learns",
 }
 

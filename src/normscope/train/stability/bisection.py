@@ -31,19 +31,20 @@ class Criterion:
 
 CRITERIA: Registry[Criterion] = Registry("criterion")
 CRITERIA.add("diverges", Criterion(lambda trial: trial.diverged, slow_fails=False))
+CRITERIA.add("leaves", Criterion(lambda trial: trial.left, slow_fails=False))
 CRITERIA.add("does-not-learn", Criterion(lambda trial: not trial.learned, slow_fails=True))
 
 
 @dataclass(eq=False)
 class Bisection:
-    """A search for both limits.
+    """A search for the limits.
 
     Attributes:
         bench: runs and keeps the trials.
         seeds: the first does the search.
         ends: lowest and highest rate to try; none: a wide range around a guess.
         steps: updates a trial is judged by.
-        widths: relative width to reach, per criterion.
+        widths: relative width to reach, per criterion; one without a width is not looked for.
     """
 
     bench: Bench
@@ -61,13 +62,16 @@ class Bisection:
             start, self.ends = (guess,), (guess / search.REACH, guess * search.REACH)
         for lr in start:
             self.bench.run(lr, first)
-        self._narrow(first, "diverges", self.widths["diverges"])
-        self._test_beside(first)
+        upward = [name for name in self.widths if not CRITERIA[name].slow_fails]
+        for criterion in upward:
+            self._narrow(first, criterion, self.widths[criterion])
+            self._test_beside(first, criterion)
         self._look_for_learning(first)
         if any(trial.learned for trial in self.bench.of(first)):
             self._narrow(first, "does-not-learn", self.widths["does-not-learn"])
         for seed in others:
-            self._compare(seed, "diverges")
+            for criterion in upward:
+                self._compare(seed, criterion)
             if any(trial.learned for trial in self.bench.of(first)):
                 self._compare(seed, "does-not-learn")
         for seed in self.seeds:
@@ -88,22 +92,22 @@ class Bisection:
                 self.bench.run(lr, seed, length=self._length(found, slow_fails))
                 # What learns lies in a band, which a large step downwards might pass over.
                 stride = min(stride**2, STRIDE if slow_fails else search.REACH)
-            elif slow_fails or not self._overturned(seed, width):
+            elif slow_fails or not self._overturned(seed, criterion, width):
                 return
 
-    def _test_beside(self, seed: int) -> None:
-        """Rates beyond both ends: divergence need not be monotone, above all with momentum.
+    def _test_beside(self, seed: int, criterion: str) -> None:
+        """Rates beyond both ends: a limit need not be single, above all with momentum.
 
         An end that is contradicted moves beyond the contradiction, and is tested there.
         """
         for _ in range(ROUNDS):
-            before = switch(self._outcomes(seed, "diverges"), slow_fails=False)
-            ratios = [r for r in BESIDE if r > 1 + self.widths["diverges"] / 2]
+            before = switch(self._outcomes(seed, criterion), slow_fails=False)
+            ratios = [r for r in BESIDE if r > 1 + self.widths[criterion] / 2]
             for lr in (end for r in ratios for end in (before.low / r, before.high * r)):
                 if self.ends[0] <= lr <= self.ends[1]:
                     self.bench.run(lr, seed)
-            self._narrow(seed, "diverges", max(self.widths["diverges"], OTHERS))
-            after = switch(self._outcomes(seed, "diverges"), slow_fails=False)
+            self._narrow(seed, criterion, max(self.widths[criterion], OTHERS))
+            after = switch(self._outcomes(seed, criterion), slow_fails=False)
             if (after.low, after.high) == (before.low, before.high):
                 return
 
@@ -114,13 +118,13 @@ class Bisection:
         high = self.bound("diverges").high
         return max(self.ends[0], 0.0 if high == math.inf else high / STRIDE**search.DEPTH)
 
-    def _overturned(self, seed: int, width: float) -> bool:
-        """Whether the lower end diverges after all, in a training as long as the width demands."""
-        low = switch(self._outcomes(seed, "diverges"), slow_fails=False).low
+    def _overturned(self, seed: int, criterion: str, width: float) -> bool:
+        """Whether the lower end fails after all, in a training as long as the width demands."""
+        low = switch(self._outcomes(seed, criterion), slow_fails=False).low
         if low == 0:
             return False
         self.bench.run(low, seed, length=min(LONGEST * self.steps, math.ceil(GROWTH / width)))
-        return self._outcomes(seed, "diverges")[low]
+        return self._outcomes(seed, criterion)[low]
 
     def _length(self, found: Outcomes, slow_fails: bool) -> int:
         """The closer the two ends, the slower the growth that tells them apart."""
@@ -172,7 +176,7 @@ class Bisection:
         elif low > 0 and low * (1 + self.widths[criterion]) < high < math.inf and not stop:
             notes.append("the seeds differ, and the interval spans them")
         at_low = [trial for trial in self.bench.trials if trial.lr == low and trial.rising]
-        if at_low and criterion == "diverges":
+        if at_low and not slow_fails:
             notes.append(
                 f"at lr {low:.4g} the loss was still rising after {at_low[0].updates} updates"
             )
@@ -182,12 +186,12 @@ class Bisection:
         tried = sorted(trial.lr for trial in self.bench.trials)
         if not tried:
             return ["no training was finished"]
-        verb = "diverged" if criterion == "diverges" else "failed to learn"
+        verb = {"diverges": "diverged", "leaves": "left"}.get(criterion, "failed to learn")
         notes = []
         if high == math.inf and low > 0:
             notes.append(f"no training {verb} at the highest rate tried, {tried[-1]:.4g}")
-        if low == 0 and criterion == "diverges":
-            notes.append(f"the training diverged at the lowest rate tried, {tried[0]:.4g}")
+        if low == 0 and not CRITERIA[criterion].slow_fails:
+            notes.append(f"the training {verb} at the lowest rate tried, {tried[0]:.4g}")
         elif low == 0:
             best = min(
                 (t for t in self.bench.trials if math.isfinite(t.final)),

@@ -57,14 +57,18 @@ def max_stable_lr(
 ) -> StabilityLimit:
     r"""The largest learning rate at which a network still trains, by training copies of it.
 
-    Two limits are found, because they can differ by orders of magnitude: where training
-    *diverges* (the loss is not finite or above max(1e3, 10 x its first value)), and where it *does
-    not learn*. A training run learns if the mean of the last quarter of its losses is, by two
-    standard errors, below that of the untrained model on the same batches and below that of the
-    best constant answer, and at least half as far below both as the best run of the search. Too
-    small a rate does not learn either, so this second limit is the highest switch, searched from
-    divergence downwards. A network that has died does not diverge: where the first limit lies
-    above the second, ``reason`` and ``summary()`` say so.
+    Three limits can be told apart. Two are always found, because they can differ by orders of
+    magnitude: where training *diverges* (the loss is not finite or above max(1e3, 10 x its first
+    value)), and where it *does not learn*. A training run learns if the mean of the last quarter
+    of its losses is, by two standard errors, below that of the untrained model on the same batches
+    and below that of the best constant answer, and at least half as far below both as the best run
+    of the search. Too small a rate does not learn either, so this second limit is the highest
+    switch, searched from divergence downwards. A network that has died does not diverge: where the
+    first limit lies above the second, ``reason`` and ``summary()`` say so. The third,
+    ``criterion="leaves"``, is that of a minimum: start close to one, and find where the loss rises
+    above 10 times its first value, however small that is. This is the limit 2 (1 + momentum) /
+    lambda_max of the Hessian there; a network that leaves a minimum need not diverge, because it
+    may find a flatter one.
 
     Learning rates are tried outwards from a guess, in strides of 4, 16, 256, ..., then by bisection
     in log-lr; every outcome of every seed is kept. The first seed narrows the interval to ``tol``;
@@ -98,8 +102,8 @@ def max_stable_lr(
         momentum: SGD momentum, in torch's convention.
         weight_decay: as in torch.
         steps: number of updates of a training run.
-        criterion: ``"diverges"`` or ``"does-not-learn"``: which limit is the headline; the other
-            one is found to 10 %.
+        criterion: ``"diverges"``, ``"does-not-learn"`` or ``"leaves"``: which limit is the
+            headline; the others are found to 10 %, but ``"leaves"`` only if it is asked for.
         seeds: how many (0, 1, ...), or which: of the order of the samples and of a factory.
         batch_size: 128 by default; a loader keeps its own. All samples make it gradient descent.
         num_batches: the first so many batches of every epoch; None for all.
@@ -111,7 +115,7 @@ def max_stable_lr(
         after_step: called after each training run with what is known by then, to save it.
 
     Returns:
-        Interval, both criteria, and all trials. An end that does not exist is 0 or infinite, with
+        Interval, all criteria, and all trials. An end that does not exist is 0 or infinite, with
         a reason.
 
     Example:
@@ -144,6 +148,7 @@ def max_stable_lr(
             complete=not stop,
             seconds=time.monotonic() - began,
             convention=_shared(bench.convention) | own,
+            leaves=search.bound("leaves", stop) if criterion == "leaves" else None,
         )
 
     def told() -> None:
@@ -153,7 +158,8 @@ def max_stable_lr(
                 after_step(found(INTERRUPTED))
 
     with progress("training runs") as tick:
-        bench = Bench(Origin(model, device), recipe, steps, deadline, told)
+        leaving = criterion == "leaves"
+        bench = Bench(Origin(model, device), recipe, steps, deadline, told, leaving=leaving)
         search = Bisection(bench, numbers, ends or (), steps, widths)
         hold_rest()
         return found(_ended(search))
@@ -208,4 +214,5 @@ def _widths(criterion: str, tol: float) -> dict[str, float]:
         raise InputError(
             f"tol is the relative width of the interval, from {SMALLEST:g}. Got {tol!r:.40}."
         )
-    return {name: tol if name == criterion else max(tol, COARSE) for name in CRITERIA}
+    wanted = [name for name in CRITERIA if name in (criterion, "diverges", "does-not-learn")]
+    return {name: tol if name == criterion else max(tol, COARSE) for name in wanted}

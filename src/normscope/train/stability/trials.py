@@ -6,6 +6,7 @@ import contextlib
 import functools
 import itertools
 import math
+import sys
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 
 from normscope.errors import InputError, MeasurementError
 from normscope.measure.divergence import Divergence
-from normscope.results.stability import StabilityTrial
+from normscope.results.stability import LEAVES, StabilityTrial
 from normscope.subject.batch import Batch, readable_failures
 from normscope.subject.data import as_source
 from normscope.subject.interrupts import interruptible
@@ -42,6 +43,7 @@ from normscope.train.stability.judge import (
 
 PATIENCE = 20  # times the number of updates, at most, while the loss keeps rising
 OUT_OF_TIME = "out of time"
+LEAVING = Divergence(floor=sys.float_info.min, factor=LEAVES)
 GUESS = 0.1  # where neither loss nor gradient suggests a rate
 
 
@@ -179,6 +181,7 @@ class Bench:
         trials: those made.
         convention: what was in effect in the first of them.
         references: what the untrained models do, by seed.
+        leaving: a training run whose loss rises goes on until it has left its start, too.
     """
 
     origin: Origin
@@ -189,6 +192,7 @@ class Bench:
     trials: list[StabilityTrial] = field(default_factory=list)
     convention: dict[str, Any] = field(default_factory=dict)
     references: dict[int, Reference] = field(default_factory=dict)
+    leaving: bool = False
 
     def of(self, seed: int) -> list[StabilityTrial]:
         """The trials of one seed."""
@@ -200,6 +204,12 @@ class Bench:
             with self.origin.fresh(seed) as model, interruptible():
                 found = self.recipe.reference(
                     model, seed=seed, steps=self.steps, deadline=self.deadline
+                )
+            if self.leaving and found.initial <= 0:
+                raise InputError(
+                    f"criterion='leaves' compares the loss with {LEAVES:g} times its start, which "
+                    f"must be above 0. Got {found.initial:.4g}. Add a constant to the loss, or use "
+                    "criterion='diverges'."
                 )
             self.references[seed] = found
         return self.references[seed]
@@ -217,7 +227,8 @@ class Bench:
             raise SearchEnded(INTERRUPTED) from None
         length = max(length, self.steps)
         most = PATIENCE * self.steps
-        watch = Watch(length, max(most, length), self.recipe.rule, self.deadline)
+        rule = LEAVING if self.leaving else self.recipe.rule
+        watch = Watch(length, max(most, length), rule, self.deadline)
         with self.origin.fresh(seed) as model, interruptible():
             run = self.recipe.train(
                 model, lr=lr, seed=seed, steps=max(most, length) + 1, callbacks=[watch]
