@@ -86,6 +86,11 @@ class Record:
         return hash(self.to_json())
 
 
+def plain_values(data: Any) -> Any:
+    """What ``to_dict`` tagged in the values of a dict, as numbers, arrays and tuples again."""
+    return _decode(data)
+
+
 def _redefines(cls: type[Record], known: type[Record]) -> bool:
     """Whether both are one class: imported again, or made again by dataclass(slots=True)."""
     if cls.__module__ != known.__module__:

@@ -1,0 +1,10 @@
+"""The claims of five papers, rerun by one command, with a verdict on each."""
+
+from normscope.experiments.claim import Claim as Claim
+from normscope.experiments.claim import claims as claims
+from normscope.experiments.experiment import Experiment as Experiment
+from normscope.experiments.experiment import Scale as Scale
+from normscope.experiments.experiment import Table as Table
+from normscope.experiments.experiment import curve as curve
+from normscope.experiments.experiment import experiments as experiments
+from normscope.experiments.rules import judge as judge

@@ -1,0 +1,1 @@
+"""Bjorck, Gomes, Selman and Weinberger (2018), Understanding batch normalization."""

@@ -1,0 +1,1 @@
+"""Karakida, Akaho and Amari (2019), The normalization method for alleviating sharpness."""

@@ -1,0 +1,1 @@
+"""Wei, Stokes and Schwab (2019), Mean-field analysis of batch normalization."""
