@@ -111,6 +111,57 @@ class DataSet:
         """The same with each image as one vector, (n, d)."""
         return dataclasses.replace(self, images=self.images.flatten(1))
 
+    def downsample(self, factor: int) -> DataSet:
+        """The same with the mean of every ``factor`` x ``factor`` pixels in place of them.
+
+        The means are those of the values before standardizing: mean and deviation of the result
+        are those of this data set, averaged alike where they differ from pixel to pixel.
+        """
+        size = checked_count(factor, "factor")
+        if any(side % size for side in self._sides("downsample")):
+            raise InputError(
+                f"downsample({size}) needs images whose sides are multiples of {size}. Those of "
+                f"{self.name!r} are {self.input_shape}. Crop them first: crop(24).downsample(2)."
+            )
+
+        def averaged(values: Tensor) -> Tensor:
+            return torch.nn.functional.avg_pool2d(values, size) if _spatial(values) else values
+
+        mean, std = averaged(self.mean), averaged(self.std)
+        if _spatial(self.mean) or _spatial(self.std):
+            images = (averaged(self.images * self.std + self.mean) - mean) / std
+        else:
+            images = averaged(self.images)
+        done = f"{self.standardized}, then means of {size} x {size} pixels"
+        return dataclasses.replace(self, images=images, mean=mean, std=std, standardized=done)
+
+    def crop(self, size: int) -> DataSet:
+        """The same with the middle ``size`` x ``size`` pixels of each image."""
+        side = checked_count(size, "size")
+        height, width = self._sides("crop")
+        if side > min(height, width):
+            raise InputError(
+                f"crop({side}) is larger than the images of {self.name!r}, {height} x {width}. "
+                f"Pass at most {min(height, width)}."
+            )
+        top, left = (height - side) // 2, (width - side) // 2
+
+        def middle(values: Tensor) -> Tensor:
+            cut = values[..., top : top + side, left : left + side]
+            return cut if _spatial(values) else values
+
+        images, mean, std = middle(self.images), middle(self.mean), middle(self.std)
+        return dataclasses.replace(self, images=images, mean=mean, std=std)
+
+    def _sides(self, what: str) -> tuple[int, int]:
+        if self.images.ndim != 4:
+            raise InputError(
+                f"{what} needs images of shape (n, channels, height, width). Those of "
+                f"{self.name!r} are {tuple(self.images.shape)}: call it before flat()."
+            )
+        height, width = self.input_shape[-2:]
+        return height, width
+
     def to(
         self, device: torch.device | str | None = None, *, dtype: torch.dtype | None = None
     ) -> DataSet:
@@ -170,6 +221,11 @@ class Batches:
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
         return (self[index] for index in range(len(self)))
+
+
+def _spatial(values: Tensor) -> bool:
+    """Whether there is a value for each pixel."""
+    return values.ndim >= 2 and max(values.shape[-2:]) > 1
 
 
 def _one_hot(labels: Tensor, num_classes: int, dtype: torch.dtype) -> Tensor:

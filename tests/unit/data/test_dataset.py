@@ -121,3 +121,50 @@ BAD = {
 def test_bad_input(make, text):
     with pytest.raises(InputError, match=text):
         make()
+
+
+def coloured(standardize):
+    """Six raw images of 5 x 6 pixels in 0..1, and the same standardized."""
+    raw = torch.rand(6, 2, 5, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    axes = {"channel": (0, 2, 3), "pixel": (0,)}[standardize]
+    mean, std = raw.mean(axes, keepdim=True)[0], raw.std(axes, keepdim=True)[0]
+    labels = torch.arange(6) % 2
+    return raw, DataSet((raw - mean) / std, labels, "six", (), standardize, mean, std)
+
+
+@pytest.mark.parametrize("standardize", ["channel", "pixel"])
+def test_crop_and_downsample_of_the_raw_values(standardize):
+    raw, data = coloured(standardize)
+    small = data.crop(4).downsample(2)
+    assert small.input_shape == (2, 2, 2)
+    by_hand = torch.stack(
+        [raw[..., i : i + 2, j : j + 2].mean((2, 3)) for i in (0, 2) for j in (1, 3)], -1
+    ).reshape(6, 2, 2, 2)
+    torch.testing.assert_close(small.images * small.std + small.mean, by_hand)
+    assert small.standardized == f"{standardize}, then means of 2 x 2 pixels"
+    assert torch.equal(small.labels, data.labels)
+    if standardize == "channel":  # then the means of the standardized pixels are the same
+        cut = data.images[..., 0:4, 1:5]
+        torch.testing.assert_close(small.images, torch.nn.functional.avg_pool2d(cut, 2))
+        assert torch.equal(small.mean, data.mean)
+
+
+def test_downsampling_in_two_steps_is_one():
+    data = load_data("digits")
+    twice = data.downsample(2).downsample(2)
+    torch.testing.assert_close(twice.images, data.downsample(4).images)
+    assert torch.equal(data.crop(8).images, data.images)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda d: d.downsample(3), "multiples of 3"),
+        (lambda d: d.downsample(0), "factor"),
+        (lambda d: d.crop(7), "larger than the images"),
+        (lambda d: d.flat().crop(2), "before flat"),
+    ],
+)
+def test_images_that_cannot_be_made_smaller(call, message):
+    with pytest.raises(InputError, match=message):
+        call(coloured("channel")[1])

@@ -359,3 +359,19 @@ def test_huangs_imagenet_networks():
     assert drops == ["stage1.0.inner.drop2", "stage1.0.drop"]
     with pytest.raises(InputError, match="18, 34, 50, 101, 152"):
         imagenet_resnet(20)
+
+
+def test_papers_networks_in_other_sizes():
+    x = torch.randn(4, 3, 16, 16)
+    small = network("cnn6", width=8, side=16)
+    shapes = [tuple(p.shape)[:2] for p in small.parameters() if p.ndim > 1]
+    assert shapes == [(8, 3), (8, 8), (16, 8), (16, 16), (128, 16 * 64), (10, 128)]
+    assert small(x).shape == (4, 10)
+    wei = network("wei-mlp:inputs=768,width=20,classes=3")
+    assert [p.shape[1] for p in wei.parameters() if p.ndim > 1] == [768, 20, 20, 20]
+    assert wei(x.flatten(1)).shape == (4, 3)
+    conv = network("wei-cnn", channels=3, side=16, width=4, classes=5)
+    assert conv(x).shape == (4, 5)
+    assert [p.shape[0] for p in conv.parameters() if p.ndim == 4] == [4, 8, 12]
+    full = network("wei-cnn", side=32)  # the paper's own by default
+    assert [p.shape[0] for p in full.parameters() if p.ndim == 4] == [30, 60, 90]

@@ -42,9 +42,10 @@ def network(name: str, *, seed: int = 0, **options: Any) -> nn.Module:
     Args:
         name: a name in ``ZOO``, with options.
         seed: seed for the weights.
-        **options: options of the network's function (``classes``, ``width``, ...) and the fields of
-            ``Design``: ``norm``, ``norm_layers``, ``gamma``, ``extra_norms``, ``activation``,
-            ``dropout``, ``dropout_at``, ``init``, ``norm_options``.
+        **options: options of the network's function (``classes``, ``width``, ``side`` of images,
+            ``inputs`` of ``"wei-mlp"``, ...) and the fields of ``Design``: ``norm``,
+            ``norm_layers``, ``gamma``, ``extra_norms``, ``activation``, ``dropout``,
+            ``dropout_at``, ``init``, ``norm_options``; Wei's networks have ``norm`` and ``gamma``.
 
     Example:
         >>> sum(p.numel() for p in network("resnet20").parameters())
@@ -139,16 +140,24 @@ def _check_options(
         )
 
 
-def _wei_mlp(*, norm: str | None = "batch", gamma: float | None = None, seed: int = 0) -> nn.Module:
+def _wei_mlp(
+    *, inputs: int = 784, width: int = 1000, classes: int = 10, norm: str | None = "batch",
+    gamma: float | None = None, seed: int = 0,
+) -> nn.Module:  # fmt: skip
     """Wei's fully connected network: 784-1000-1000-1000-10, variances 2 and 0.5."""
-    widths = [784, 1000, 1000, 1000, 10]
+    widths = [inputs, width, width, width, classes]
     return build(mlp(widths, norm=norm, gamma=gamma, **_WEI), seed)
 
 
-def _wei_cnn(*, norm: str | None = "batch", gamma: float | None = None, seed: int = 0) -> nn.Module:
+def _wei_cnn(
+    *, channels: int = 3, side: int = 32, width: int = 30, classes: int = 10,
+    norm: str | None = "batch", gamma: float | None = None, seed: int = 0,
+) -> nn.Module:  # fmt: skip
     """Wei's convolutional network: 30-60-90 channels, kernel 3, stride 2, a dense read-out."""
-    channels = [30, 60, 90]
-    spec = cnn((3, 32, 32), channels=channels, stride=2, norm=norm, gamma=gamma, **_WEI)
+    spec = cnn(
+        (channels, side, side), channels=[width, 2 * width, 3 * width], stride=2, outputs=classes,
+        norm=norm, gamma=gamma, **_WEI,
+    )  # fmt: skip
     return build(spec, seed)
 
 

@@ -40,8 +40,9 @@ def mlp_network(widths: Sequence[int], *, bias: bool = True, **design: Any) -> n
 
 
 def cnn6(
-    *, classes: int = 10, channels: int = 3, side: int = 32, padding: int = 1, **design: Any
-) -> nn.Module:
+    *, classes: int = 10, channels: int = 3, side: int = 32, width: int = 32, padding: int = 1,
+    **design: Any,
+) -> nn.Module:  # fmt: skip
     """Luo's CNN6: four 3 x 3 convolutions (32, 32, 64, 64), max-pooling, fc 512, fc 10.
 
     The paper does not state the padding; the network it follows keeps the size of its maps.
@@ -51,13 +52,14 @@ def cnn6(
         classes: number of outputs.
         channels: number of image channels.
         side: width and height of the images.
+        width: channels of the first convolution; the others, and fc 512, grow with it.
         padding: padding of the convolutions.
         **design: the fields of ``Design``; layers 1-5 can have a norm, layer 6 is the read-out.
     """
     maker = Maker(Design(**design))
     parts: Parts = []
     inputs = channels
-    for number, outputs in enumerate((32, 32, 64, 64), start=1):
+    for number, outputs in enumerate((width, width, 2 * width, 2 * width), start=1):
         bare = not maker.has_norm(number)
         layer: nn.Module = maker.conv(inputs, outputs, padding=padding, bias=bare)
         parts += [(f"layer{number}", layer), (f"norm{number}", maker.norm(layer))]
@@ -66,10 +68,10 @@ def cnn6(
     if side < 2:
         raise InputError(f"CNN6 leaves no feature map: its side is {side} before pooling.")
     parts += [("pool", nn.MaxPool2d(2, 2)), ("flatten", nn.Flatten())]
-    layer = maker.linear(64 * (side // 2) ** 2, 512, bias=not maker.has_norm(5))
+    layer = maker.linear(2 * width * (side // 2) ** 2, 16 * width, bias=not maker.has_norm(5))
     parts += [("layer5", layer), ("norm5", maker.norm(layer)), ("act5", maker.activation())]
     parts += maker.drop(block=True)
-    parts += head(maker, 512, classes, "layer6", bias=True)
+    parts += head(maker, 16 * width, classes, "layer6", bias=True)
     return maker.network(parts)
 
 
