@@ -17,7 +17,7 @@ from normscope.train.monitor import Monitor, MonitorProbe, Update
 from normscope.train.optim import optimizers
 from normscope.train.options import TrainingOptions
 from normscope.train.plan import Refresher, Stateful
-from normscope.train.run import Event, StopTraining, TrainingRun
+from normscope.train.run import Event, StopTraining, TrainingRun, Validation
 from normscope.train.schedules import (
     Constant,
     EpochDecay,
@@ -57,6 +57,7 @@ __all__ = [
     "TrainingRun",
     "TrialRun",
     "Update",
+    "Validation",
     "WarmStart",
     "When",
     "adaptive_gamma_decay",

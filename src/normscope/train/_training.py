@@ -17,8 +17,15 @@ from normscope.errors import InputError
 from normscope.measure.progress import progress
 from normscope.subject.batch import Batch, readable_failures
 from normscope.subject.interrupts import interruptible, safe_point
-from normscope.subject.process import isolated_random, kept_random, random_state, set_random_state
+from normscope.subject.process import (
+    isolated_random,
+    kept_generators,
+    kept_random,
+    random_state,
+    set_random_state,
+)
 from normscope.train.checkpoint import Checkpoint
+from normscope.train.evaluate import evaluation
 from normscope.train.modes import kept_buffers, kept_mode, refuse_single_samples
 from normscope.train.plan import Plan
 from normscope.train.run import INTERRUPTED, Event, StopTraining, TrainingRun
@@ -75,6 +82,8 @@ class Training:
 
     def _run_to_an_end(self, tick: Callable[[], None]) -> None:
         try:
+            if self._step == 0:
+                self._emit("start", math.nan)
             while not self._complete():
                 self._run_epoch(tick)
             self._judge_last_update()
@@ -112,9 +121,24 @@ class Training:
         self._close_epoch()
 
     def _close_epoch(self) -> None:
-        self._emit("epoch", float(np.mean(self._losses[-self._batch :])))
+        self._emit("epoch", float(np.mean(self._losses[-self._batch :])), **self._validated())
         self._epoch, self._batch = self._epoch + 1, 0
         self._save_if_due(epoch_ended=True)
+
+    def _validated(self) -> dict[str, float]:
+        """Loss and accuracy on the validation data; nothing of it shows in the training."""
+        plan, source = self._plan, self._plan.validation
+        if source is None:
+            return {}
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(kept_random(plan.device))
+            stack.enter_context(kept_generators(source.generators))
+            for refresher in plan.refreshers:
+                if hasattr(refresher, "refreshed"):
+                    stack.enter_context(refresher.refreshed())
+            found = evaluation(plan.model, source, plan.objective, plan.options.seed)
+        accuracy = math.nan if found.accuracy is None else found.accuracy
+        return {"validation_loss": found.loss, "validation_accuracy": accuracy}
 
     def _batches(self) -> Iterator[Batch]:
         source = self._plan.source
@@ -202,10 +226,10 @@ class Training:
         if reason := rule.reason(loss, self._losses[0]):
             raise _Diverged(f"Diverged in the last update: {reason} on the same batch.")
 
-    def _emit(self, kind: str, loss: float) -> None:
-        lr = self._lrs[-1] if self._lrs else math.nan
-        event = Event(kind, self._step, self._epoch, loss, lr, self._outcome)
-        if kind != "step":
+    def _emit(self, kind: str, loss: float, **validated: float) -> None:
+        lr = self._lrs[-1] if self._lrs else self._set_lrs()
+        event = Event(kind, self._step, self._epoch, loss, lr, self._outcome, **validated)
+        if kind not in ("start", "step"):
             self._events.append(event)
         for callback in self._plan.callbacks:
             callback(event)

@@ -12,10 +12,10 @@ from normscope.record import Record
 from normscope.subject.batch import readable_failures
 from normscope.subject.data import as_source
 from normscope.subject.interrupts import interruptible, safe_point
-from normscope.subject.objective import LossFn, LossLike, OutputsFn, as_objective
+from normscope.subject.objective import LossFn, LossLike, Objective, OutputsFn, as_objective
 from normscope.subject.problem import check_model, model_device
 from normscope.subject.process import isolated_random, measurement
-from normscope.subject.reading import sampled
+from normscope.subject.reading import Source, sampled
 from normscope.subject.statistics import coupling_layers, in_words
 from normscope.train.modes import kept_mode
 from normscope.train.options import TrainingOptions
@@ -71,9 +71,13 @@ def evaluate(
     """
     check_model(model)
     objective = as_objective(loss, loss_fn, outputs_fn, default="cross_entropy")
-    device = model_device(model)
     options = TrainingOptions(batch_size=batch_size, num_batches=num_batches, seed=seed, epochs=1)
-    source = as_source(data, options.reading(model, objective))
+    return evaluation(model, as_source(data, options.reading(model, objective)), objective, seed)
+
+
+def evaluation(model: nn.Module, source: Source, objective: Objective, seed: int) -> Evaluation:
+    """``evaluate`` with data and loss as they are inside; random generators are the caller's."""
+    device = model_device(model)
     total, hits, labels, sizes = 0.0, 0, 0, list[int]()
     with (
         kept_mode(model, training=False),

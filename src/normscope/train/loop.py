@@ -49,6 +49,7 @@ def fit(
     shuffle: bool = True,
     drop_last: bool = False,
     augment: Augment | None = None,
+    validation: Any = None,
     schedule: str | Schedule = "constant",
     penalty: Penalty | None = None,
     clip: float | None = None,
@@ -89,6 +90,10 @@ def fit(
         shuffle: a new order every epoch, a function of ``seed`` and the epoch.
         drop_last: leave out a last batch with fewer samples.
         augment: such as ``FlipAndCrop()``.
+        validation: data of any form that ``data`` can have. After every epoch its loss and
+            accuracy are taken in evaluation mode, with the statistics of population norms
+            brought up to the weights if a refresher can (``PopulationRefresher.refreshed``). They
+            are in ``TrainingRun.validation`` and in the events; training goes on as without it.
         schedule: ``"constant"``, ``"step"``, ``"epoch"``, ``"inverse-time"``, ``"exponential"``,
             ``"warm-start"`` or a ``Schedule``.
         penalty: ``penalty(model) -> tensor`` added to the loss before the gradient is taken, such
@@ -96,7 +101,8 @@ def fit(
         clip: largest norm of the gradient; None does not clip.
         divergence: the rule that ends a training; None never ends it.
         refreshers: objects whose ``step()`` is called before every update.
-        callbacks: functions of an ``Event``; one may raise ``StopTraining``.
+        callbacks: functions of an ``Event``, the first of which comes before the first update; one
+            may raise ``StopTraining``.
         device: where to train; by default where the model is. Batches are moved there.
         seed: seed for order, augmentation and dropout.
         checkpoint: file to write the whole state to, atomically.
@@ -123,7 +129,9 @@ def fit(
     place = usable_device(device) if device is not None else model_device(model)
     objective = as_objective(loss, loss_fn, outputs_fn)
     helpers = refreshers, callbacks, checkpoint, checkpoint_every
-    return train(model.to(place), data, objective, options, *helpers, resume=resume)
+    return train(
+        model.to(place), data, objective, options, *helpers, resume=resume, validation=validation
+    )
 
 
 def train(
@@ -137,6 +145,7 @@ def train(
     checkpoint_every: int | None = None,
     *,
     resume: bool = True,
+    validation: Any = None,
 ) -> TrainingRun:
     """``fit`` with its settings in one record, where the model is."""
     options.require_length()
@@ -152,7 +161,10 @@ def train(
         options.refuse_batch_options()
     device, optimizer = model_device(model), options.build_optimizer(model)
     helpers = tuple(refreshers), tuple(callbacks)
-    plan = Plan(model, source, objective, optimizer, device, options, *helpers)
+    seen = None
+    if validation is not None:
+        seen = as_source(validation, TrainingOptions(seed=options.seed).reading(model, objective))
+    plan = Plan(model, source, objective, optimizer, device, options, *helpers, seen)
     file = _checkpoint(checkpoint, plan, checkpoint_every)
     return Training(plan, file).run(resume=resume)
 
@@ -164,4 +176,5 @@ def _checkpoint(
         return None
     every = None if every is None else checked_count(every, "checkpoint_every", least=0)
     settings = {k: v for k, v in plan.convention.items() if k != "device"}
-    return Checkpoint(path, {**settings, "content": plan.source.fingerprint()}, every=every)
+    content = [s.fingerprint() for s in (plan.source, plan.validation) if s is not None]
+    return Checkpoint(path, {**settings, "content": "+".join(content)}, every=every)

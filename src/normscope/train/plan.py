@@ -51,6 +51,7 @@ class Plan:
     options: TrainingOptions
     refreshers: tuple[Refresher, ...]
     callbacks: tuple[Callback, ...]
+    validation: Source | None = None
 
     @property
     def schedule(self) -> Schedule:
@@ -72,7 +73,9 @@ class Plan:
     @property
     def convention(self) -> dict[str, Any]:
         """Every setting, in words and numbers."""
-        return in_words(self.model, self.source, self.objective, self.options)
+        words = in_words(self.model, self.source, self.objective, self.options)
+        seen = self.validation
+        return words if seen is None else words | {"validation": seen.description}
 
 
 def in_words(

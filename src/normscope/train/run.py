@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
+
+import numpy as np
 
 from normscope.checks import Array
 from normscope.record import Record
@@ -21,13 +24,17 @@ class Event(Record):
     """Something that happened in a training, given to every callback.
 
     Attributes:
-        kind: ``"step"`` after each update, ``"epoch"`` after each epoch, ``"divergence"`` in place
-            of the update that is not made, ``"done"`` once at the end.
+        kind: ``"start"`` once, before the first update, ``"step"`` after each update, ``"epoch"``
+            after each epoch, ``"divergence"`` in place of the update that is not made, ``"done"``
+            once at the end.
         step: number of updates made so far; ``losses[step - 1]`` led to the latest one.
         epoch: the epoch, from 0.
-        loss: loss of the mini-batch before its update; the mean over the epoch for ``"epoch"``.
+        loss: loss of the mini-batch before its update; the mean over the epoch for ``"epoch"``;
+            NaN for ``"start"``.
         lr: learning rate of the first parameter group.
         outcome: for ``"done"``, how it ended.
+        validation_loss: for ``"epoch"``, that of the ``validation`` data of ``fit``; otherwise NaN.
+        validation_accuracy: the same; NaN without labels.
     """
 
     kind: str
@@ -36,6 +43,25 @@ class Event(Record):
     loss: float
     lr: float
     outcome: str = ""
+    validation_loss: float = math.nan
+    validation_accuracy: float = math.nan
+
+
+@dataclass(frozen=True, eq=False)
+class Validation(Record):
+    """Loss and accuracy on the validation data, one entry per epoch, (epochs,) each.
+
+    Attributes:
+        epoch: the epoch, from 0.
+        step: number of updates made by then.
+        loss: mean over the samples.
+        accuracy: share of right answers; NaN without labels.
+    """
+
+    epoch: Array
+    step: Array
+    loss: Array
+    accuracy: Array
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -54,7 +80,7 @@ class TrainingRun(Record):
         updates: number of updates made.
         seconds: time spent, summed over resumed parts.
         convention: every setting that was in effect.
-        events: all events but those of kind ``"step"``.
+        events: all events but those of kind ``"start"`` and ``"step"``.
     """
 
     losses: Array
@@ -82,17 +108,32 @@ class TrainingRun(Record):
         """Loss of the last mini-batch; NaN if there was none."""
         return float(self.losses[-1]) if len(self.losses) else float("nan")
 
+    @property
+    def validation(self) -> Validation:
+        """Loss and accuracy after every epoch; empty if ``fit`` got no ``validation`` data."""
+        told = "validation" in self.convention
+        rows = [e for e in self.events if e.kind == "epoch" and told]
+        return Validation(
+            epoch=np.array([e.epoch for e in rows], np.int64),
+            step=np.array([e.step for e in rows], np.int64),
+            loss=np.array([e.validation_loss for e in rows], np.float64),
+            accuracy=np.array([e.validation_accuracy for e in rows], np.float64),
+        )
+
     def to_frame(self) -> DataFrame:
         """One row per mini-batch: loss and learning rate."""
         return framed({"loss": self.losses, "lr": self.lrs}).rename_axis("step")
 
     def summary(self) -> str:
         """A few lines for a terminal."""
+        seen = self.validation
+        last = [f"{n} {v[-1]:.4g}" for n, v in vars(seen).items() if len(v) and v[-1] == v[-1]]
         settings = ", ".join(f"{k} {v}" for k, v in self.convention.items() if v is not None)
         lines = [
             f"{self.outcome} after {self.updates} updates in {self.seconds:.1f} s: loss "
             f"{self.initial_loss:.4g} -> {self.final_loss:.4g}",
             *([self.reason] if self.reason else []),
+            *([f"validation, last epoch: {', '.join(last[2:])}"] if last else []),
             settings,
         ]
         return "\n".join(lines)

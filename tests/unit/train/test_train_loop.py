@@ -7,10 +7,12 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.utils.data import DataLoader, TensorDataset
 
 from normscope.data import DataSet, FlipAndCrop, load_data
 from normscope.errors import InputError
-from normscope.train import Event, StopTraining, TrainingRun, fit, gamma_decay
+from normscope.nn import PopulationRefresher, network, refresh_population
+from normscope.train import Event, StopTraining, TrainingRun, evaluate, fit, gamma_decay
 
 
 def mlp(*, dropout=0.0, seed=0, norm=True):
@@ -111,15 +113,15 @@ def test_events_come_in_order(digits):
     run = fit(
         mlp(), digits, "cross_entropy", lr=0.1, epochs=2, batch_size=150, callbacks=[seen.append]
     )
-    kinds = ["step", "step", "epoch"] * 2 + ["done"]
+    kinds = ["start"] + ["step", "step", "epoch"] * 2 + ["done"]
     assert [event.kind for event in seen] == kinds
-    assert [e.step for e in seen] == [1, 2, 2, 3, 4, 4, 4]
+    assert [e.step for e in seen] == [0, 1, 2, 2, 3, 4, 4, 4]
     assert [e.loss for e in seen if e.kind == "step"] == run.losses.tolist()
     epochs = [e for e in seen if e.kind == "epoch"]
     assert [e.loss for e in epochs] == pytest.approx(run.losses.reshape(2, 2).mean(1))
     assert [e.epoch for e in epochs] == [0, 1]
     assert seen[-1].outcome == "finished"
-    assert run.events == tuple(e for e in seen if e.kind != "step")
+    assert run.events == tuple(e for e in seen if e.kind not in ("start", "step"))
 
 
 def test_steps_may_end_within_an_epoch_or_with_it(digits):
@@ -395,3 +397,83 @@ def test_a_generator_is_read_once_and_its_batches_are_used_again(digits):
 def test_only_a_module_can_be_trained():
     with pytest.raises(InputError, match="Got a str"):
         fit("resnet20", PAIR, "cross_entropy", lr=0.1, steps=1)
+
+
+def test_a_callback_sees_the_network_before_the_first_update(digits):
+    model, seen = mlp(), []
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+
+    def look(event):
+        if event.kind == "start":
+            same = all(torch.equal(p, before[name]) for name, p in model.named_parameters())
+            seen.append((event.step, event.lr, same, evaluate(model, digits).loss))
+
+    run = fit(model, digits, "cross_entropy", lr=0.1, steps=2, callbacks=[look])
+    plain = fit(mlp(), digits, "cross_entropy", lr=0.1, steps=2)
+    assert seen == [(0, 0.1, True, evaluate(mlp(), digits).loss)]
+    assert np.array_equal(run.losses, plain.losses)
+
+
+@pytest.mark.parametrize("form", ["set", "pair", "loader", "generator"])
+def test_validation_after_every_epoch(digits, form):
+    held_out = load_data("digits", "test").subset(90)
+    pairs = held_out.images, held_out.labels
+    loader = DataLoader(TensorDataset(*pairs), 40, shuffle=True)
+    given = {"set": held_out, "pair": pairs, "loader": loader}.get(form)
+    given = (batch for batch in loader) if given is None else given
+    model, by_hand = network("mlp:64-20-10", dropout=0.2), []
+
+    def look(event):
+        if event.kind == "epoch":
+            found = evaluate(model, held_out)
+            by_hand.append((event.epoch, event.step, found.loss, found.accuracy))
+
+    options = {"lr": 0.1, "epochs": 3, "batch_size": 50, "seed": 4}
+    run = fit(model, digits, "cross_entropy", callbacks=[look], validation=given, **options)
+    found = run.validation
+    for row, expected in zip(vars(found).values(), zip(*by_hand, strict=True), strict=True):
+        np.testing.assert_allclose(row, expected, rtol=1e-6)
+    plain_model = network("mlp:64-20-10", dropout=0.2)
+    plain = fit(plain_model, digits, "cross_entropy", **options)
+    assert np.array_equal(plain.losses, run.losses)
+    assert len(plain.validation.loss) == 0
+    assert "validation, last epoch: loss" in run.summary()
+    assert type(run).from_json(run.to_json()).validation == found
+
+
+@pytest.mark.parametrize("stat_grad", ["detach", "through"])
+def test_validation_of_population_norm_is_that_of_the_present_weights(digits, stat_grad):
+    def made():
+        options = {"stat_grad": stat_grad}
+        return network("mlp:64-16-10", norm="population", norm_options=options)
+
+    def trained(model, **more):
+        refresher = PopulationRefresher(
+            model, digits.images, num_samples=100, every=1 if stat_grad == "through" else 4
+        )
+        return fit(model, digits, "cross_entropy", lr=0.1, epochs=2, batch_size=60,
+                   refreshers=[refresher], **more), refresher  # fmt: skip
+
+    model = made()
+    run, refresher = trained(model, validation=digits)
+    plain, _ = trained(made())
+    assert np.array_equal(plain.losses, run.losses)
+    stale = evaluate(model, digits).loss
+    refresh_population(model, refresher.population)
+    assert run.validation.loss[-1] == pytest.approx(evaluate(model, digits).loss, rel=1e-6)
+    assert run.validation.loss[-1] != stale
+
+
+def test_validation_goes_on_in_a_resumed_training(digits, tmp_path):
+    def press(event):
+        if event.kind == "step" and event.step == 4:
+            raise KeyboardInterrupt
+
+    options = {"lr": 0.1, "epochs": 4, "batch_size": 150, "validation": digits.subset(40)}
+    file = {"checkpoint": tmp_path / "training.pt"}
+    whole = fit(mlp(), digits, "cross_entropy", **options)
+    part = fit(mlp(), digits, "cross_entropy", **options, **file, callbacks=[press])
+    assert len(part.validation.loss) < 4
+    assert fit(mlp(), digits, "cross_entropy", **options, **file).validation == whole.validation
+    with pytest.raises(InputError, match="other settings"):
+        fit(mlp(), digits, "cross_entropy", **{**options, "validation": digits.subset(41)}, **file)

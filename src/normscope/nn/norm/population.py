@@ -152,6 +152,22 @@ class PopulationRefresher:
         self.steps += 1
         return due
 
+    @contextlib.contextmanager
+    def refreshed(self) -> Iterator[None]:
+        """A span with the statistics of the present weights; afterwards they are as before."""
+        layers = [layer for layer in self.model.modules() if isinstance(layer, PopulationNorm)]
+        kept = [
+            (m, m.population_mean.clone(), m.population_var.clone(), m.ready, m._live)
+            for m in layers
+        ]
+        refresh_population(self.model, self.population, chunk_size=self.chunk_size)
+        try:
+            yield
+        finally:
+            for layer, mean, variance, ready, live in kept:
+                layer.set_statistics(mean, variance)
+                layer.ready, layer._live = ready, live
+
     def state_dict(self) -> dict[str, int]:
         """What a resumed run needs: the number of steps taken."""
         return {"steps": self.steps}
