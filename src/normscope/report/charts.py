@@ -21,6 +21,7 @@ from normscope.report import (
     noise,
     order_parameters,
     outliers,
+    panels,
     phases,
     predictions,
     randmat,
@@ -59,6 +60,7 @@ CHARTS.add("OverlapSlopes", teacher_student.slopes_chart)
 CHARTS.add("ErrorCurve", teacher_student.curve_chart)
 CHARTS.add("SimulatedErrors", teacher_student.simulated_chart)
 CHARTS.add("GeneralizationPanel", teacher_student.panel_chart)
+CHARTS.add("Panel", panels.panel_chart)
 CHARTS.add("OrderProfile", order_parameters.order_chart)
 CHARTS.add("MonitorLog", monitor.monitor_chart)
 CHARTS.add("StabilityLimit", stability.stability_chart)
@@ -81,7 +83,7 @@ def chart(result: object, **options: Any) -> Any:
             ``GramSpectrum``, ``SpectralDensity``, ``DepthConditioning``,
             ``ProductSpectrum``, ``LearningPath``, ``LearningComparison``,
             ``LearningRates``, ``MonitorLog``, ``OrderProfile``, ``OverlapSlopes``, ``ErrorCurve``,
-            ``SimulatedErrors`` or
+            ``SimulatedErrors``, ``Panel`` or
             ``GeneralizationPanel``.
         options: drawing options, e.g. ``momentum=0.9`` for predictions, ``title="..."`` for all.
 

@@ -1,0 +1,104 @@
+"""A panel of a figure as a chart: measurements as points with intervals, theory as lines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import altair as alt
+
+from normscope.report.style import (
+    PALETTE,
+    inline,
+    log_axis,
+    named_scale,
+    plain_axis,
+    positive,
+    tips,
+)
+from normscope.results.panel import Curve, Panel
+
+WIDTH, HEIGHT = 460, 300
+COLOURS = (*PALETTE, "#6c5ce7", "#7a5230", "#3d6b35", "#8a8f98")
+MANY = 12  # points from which on measurements are joined by a thin line
+DASHES = {"line": [1, 0], "dashed": [6, 4]}
+# a legend for each kind: what is measured has circles there, theory has lines
+LEGENDS = {("band",): "square", ("line", "dashed"): "stroke", ("points",): "circle"}
+
+
+def panel_chart(panel: Panel) -> Any:
+    """Every curve in a colour of its own; what is measured has points, what is theory has none."""
+    rows = [row for one in panel.curves for row in _rows(one, panel)]
+    places = [row["x"] for row in rows]
+    named = any(isinstance(place, str) for place in places)
+    ends = [row[k] for row in rows for k in ("y", "low", "high") if row.get(k) is not None]
+    x = _x(panel, places, named=named)
+    y = {"title": panel.y, **(log_axis(ends) if panel.log_y else plain_axis())}
+    names = list(dict.fromkeys(one.name for one in panel.curves))
+    colours = {name: COLOURS[i % len(COLOURS)] for i, name in enumerate(names)}
+    groups = []
+    for styles, symbol in LEGENDS.items():
+        own = [row for row in rows if row["style"] in styles]
+        scale = named_scale({r["curve"]: colours[r["curve"]] for r in own})
+        shown = alt.Legend(symbolType=symbol, symbolStrokeWidth=2.5) if len(names) > 1 else None
+        colour = alt.Color("curve:N", title=None, sort=names, scale=scale, legend=shown)
+        drawn = [_layers(s, [r for r in own if r["style"] == s], x, y, colour) for s in styles]
+        if own:
+            groups.append(alt.layer(*(layer for layers in drawn for layer in layers)))
+    notes = [panel.note] if panel.note else []
+    heading = alt.Title(panel.title, subtitle=notes)
+    whole = alt.layer(*groups).resolve_scale(color="independent")
+    return whole.properties(width=WIDTH, height=HEIGHT, title=heading)
+
+
+def _x(panel: Panel, places: list[Any], *, named: bool) -> Any:
+    if named:
+        order = list(dict.fromkeys(map(str, places)))
+        return alt.X(
+            "x:N", title=panel.x, sort=order, axis=alt.Axis(labelAngle=-30, labelLimit=200)
+        )
+    axis = log_axis(places) if panel.log_x else plain_axis()
+    return alt.X("x:Q", title=panel.x, **axis)
+
+
+def _rows(one: Curve, panel: Panel) -> list[dict[str, Any]]:
+    rows = []
+    for i, (x, y) in enumerate(zip(one.x, one.y, strict=True)):
+        row: dict[str, Any] = {"curve": one.name, "style": one.style, "x": x, "y": y, "place": i}
+        if one.low and one.high:
+            row |= {"low": one.low[i], "high": one.high[i]}
+        if panel.log_y:
+            row |= {k: None for k in ("low", "high") if k in row and not positive(row[k])}
+            if not positive(y):
+                continue
+        if panel.log_x and not (isinstance(x, str) or positive(x)):
+            continue
+        rows.append(row | {"many": len(one.x) >= MANY})
+    return rows
+
+
+def _layers(
+    style: str, rows: list[dict[str, Any]], x: Any, y: dict[str, Any], colour: Any
+) -> list[Any]:
+    if not rows:
+        return []
+    base = alt.Chart(inline(rows)).encode(x=x, color=colour)
+    told = tips(
+        "curve:N", "x:N" if isinstance(rows[0]["x"], str) else "x:Q", "y:Q", "low:Q", "high:Q"
+    )
+    value = alt.Y("y:Q", **y)
+    if style == "band":
+        area = base.mark_area(opacity=0.18).encode(y=alt.Y("low:Q", **y), y2="high:Q")
+        return [area]
+    if style in ("line", "dashed"):
+        line = base.mark_line(strokeWidth=2, strokeDash=DASHES[style], clip=True)
+        return [line.encode(y=value, order="place:Q", tooltip=told)]
+    bars = base.transform_filter("datum.low != null && datum.high != null").mark_rule(
+        strokeWidth=1.5
+    )
+    thin = base.transform_filter("datum.many").mark_line(strokeWidth=1, opacity=0.5)
+    dots = base.mark_point(filled=True, size=55, opacity=1)
+    return [
+        thin.encode(y=value, order="place:Q"),
+        bars.encode(y=alt.Y("low:Q", **y), y2="high:Q"),
+        dots.encode(y=value, tooltip=told),
+    ]
