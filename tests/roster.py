@@ -556,6 +556,27 @@ def _():
     yield (q1, q2), (np.sum(1 / sigma2), np.sum(sigma2**-2.0)), 1e-12
 
 
+@check("fisher.last_variance_norm")
+def _():
+    """The Jacobian of u / sigma(u) by finite differences, on both sides of the leading matrix."""
+    rng = np.random.default_rng(0)
+    u = rng.standard_normal((T, C)) * np.array([1.0, 0.5, 2.0]) + np.array([0.3, -2.0, 1.0])
+    values = []
+    for k in range(C):
+        steps = [u[:, k] + h * row for row in np.eye(T) for h in (1e-5, -1e-5)]
+        normed = np.array([x / x.std() for x in steps]).reshape(T, 2, T)
+        b = (normed[:, 0] - normed[:, 1]).T / 2e-5
+        values.append(np.linalg.eigvalsh(b @ one_output() @ b.T))
+    made = fisher.last_variance_norm(
+        A1, A2, samples=T, variances=u.var(axis=0), squared_means=u.mean(axis=0) ** 2
+    )
+    every = np.concatenate(values)
+    yield made, (every.max(), every.sum(), (every**2).sum()), 1e-7
+    one = {"variances": [4.0], "squared_means": [9.0]}
+    limit = fisher.last_variance_norm(A1, A2, samples=math.inf, **one)
+    yield limit, (A2 / 4, A1 / 4, (A2 / 4) ** 2), 1e-12
+
+
 @check("fisher.batch_norm_lower_bound")
 def _():
     h = np.random.default_rng(0).standard_normal((T, 30))
@@ -677,6 +698,22 @@ def _():
         tops.append(np.linalg.eigvalsh(leading_matrix(u, A1, A2))[-1])
     error = math.hypot(np.std(tops) / math.sqrt(60), made.standard_error)
     yield made.lambda_max, np.mean(tops), 5 * error / np.mean(tops)
+    # three outputs: the median of 128 draws parts another 200 in halves, and so on (A1 = A2:
+    # the diagonal part enters to first order only)
+    made = layernorm.output_norm_estimate(
+        2.0, 1.2, diagonal=A2, offdiagonal=A2, samples=30, outputs=3, seed=0
+    )
+    tops = []
+    for _ in range(200):
+        u = math.sqrt(1.2) * rng.standard_normal((1, 3))
+        u = u + math.sqrt(0.8) * rng.standard_normal((30, 3))
+        tops.append(np.linalg.eigvalsh(leading_matrix(u, A2, A2))[-1])
+    for level, value in (*made.quantiles.items(), ("0.5", made.lambda_max)):
+        p = float(level)
+        error = math.sqrt(p * (1 - p) * (1 / 128 + 1 / 200))
+        yield np.mean(np.array(tops) < value), p, 4 * error / p
+    inside = np.mean(np.abs(np.array(tops) - made.lambda_max) < made.standard_error)
+    yield inside, 1 / math.sqrt(128), 1.0  # one error: sqrt(n)/2 ranks of n on either side
 
 
 @check("kernel.mean_inverse_variance")

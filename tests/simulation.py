@@ -161,7 +161,10 @@ def outer_norm(u: Tensor, kind: str | None) -> Tensor:
         return u
     over = 1 if kind == "layer" else 0
     centred = u - u.mean(dim=over, keepdim=True)
-    return centred if kind == "mean" else centred / centred.pow(2).mean(over, keepdim=True).sqrt()
+    if kind == "mean":
+        return centred
+    kept = u if kind == "variance" else centred
+    return kept / centred.pow(2).mean(over, keepdim=True).sqrt()
 
 
 def dense_grams(net: Net, *, chunk: int = 64) -> dict[str, Tensor]:

@@ -7,6 +7,7 @@ from torch import nn
 
 import normscope as ns
 from normscope.errors import InputError, MeasurementError
+from normscope.measure import gram
 from normscope.measure.gram import gram_matrix, gram_spectrum
 from normscope.measure.outliers import (
     leading_directions,
@@ -165,6 +166,7 @@ class Normed(nn.Module):
 
 OUTPUT_NORMS = {
     "mean": lambda f: f - f.mean(0),
+    "variance": lambda f: f / f.var(0, unbiased=False).sqrt(),
     "batch": lambda f: (f - f.mean(0)) / f.var(0, unbiased=False).sqrt(),
     "layer": lambda f: nn.functional.layer_norm(f, f.shape[1:], eps=0.0),
 }
@@ -180,6 +182,42 @@ def test_norm_on_outputs_equals_network_with_that_norm(name):
     dense = torch.linalg.eigvalsh(ns.fisher(normed).to_dense()).flip(0).numpy()
     found = gram_spectrum(risk, last_norm=name).values
     np.testing.assert_allclose(found, dense[: len(found)], atol=1e-11 * dense[0])
+
+
+@pytest.mark.parametrize("batches", [(7,), (3, 5)])
+def test_several_norms_share_one_gram_matrix(batches, monkeypatch):
+    torch.manual_seed(8)
+    model = nn.Sequential(nn.Linear(4, 9), nn.Tanh(), nn.Linear(9, 3))
+    data = [(torch.randn(n, 4), None) for n in batches]
+    risk = ns.Risk.from_batches(model, data, loss="mse", statistics="batch")
+    names = (None, "mean", "variance", "batch", "layer")
+    alone = [gram_spectrum(risk, last_norm=name) for name in names]
+    made = []
+    make = gram._scaled_gram
+    monkeypatch.setattr(gram, "_scaled_gram", lambda *a: made.append(1) or make(*a))
+    together = gram_spectrum(risk, last_norm=names)
+    assert len(made) == 1
+    assert isinstance(together, tuple)
+    assert [found.last_norm for found in together] == list(names)
+    assert list(together) == alone
+    assert gram_spectrum(risk, last_norm=["mean"]) == (alone[1],)
+
+
+def test_variance_norm_keeps_the_mean_direction():
+    """d(f / sigma) along a common shift is 1 / sigma: the outlier is only rescaled."""
+    torch.manual_seed(9)
+    model = nn.Linear(3, 1).double()
+    x = torch.randn(6, 3).double()
+    plain, varied = (
+        gram_matrix(ns.Risk(model, x, loss="mse", statistics="batch"), last_norm=name)
+        for name in (None, "variance")
+    )
+    f = model(x).detach()[:, 0]
+    sigma2 = f.var(unbiased=False)
+    u = f - f.mean()
+    slope = (torch.eye(6).double() - torch.outer(f, u) / (6 * sigma2)) / sigma2.sqrt()
+    torch.testing.assert_close(slope @ torch.ones(6).double(), torch.ones(6) / sigma2.sqrt())
+    torch.testing.assert_close(varied, slope @ plain @ slope.T)
 
 
 def test_gram_matrix_rows_are_samples_then_outputs():
@@ -286,6 +324,10 @@ def test_bad_input_is_explained():
         gram_spectrum(risk, limit=5)
     with pytest.raises(InputError, match="Did you mean 'mean'"):
         gram_spectrum(risk, last_norm="means")
+    with pytest.raises(InputError, match="Did you mean 'mean'"):
+        gram_spectrum(risk, last_norm=(None, "means"))
+    with pytest.raises(InputError, match="empty"):
+        gram_spectrum(risk, last_norm=())
     entropy = ns.Risk(model, torch.randn(5, 3), loss="cross_entropy", statistics="batch")
     with pytest.raises(InputError, match="squared loss"):
         gram_spectrum(entropy, last_norm="mean")

@@ -1,5 +1,6 @@
 """The engine measures what the theory predicts, on networks of the papers."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -71,3 +72,22 @@ def test_karakida_figure_1(case):
     plain, centred = np.mean(found, axis=0)
     assert abs(plain - mean) <= band
     assert abs(centred - centred_mean) <= centred_band
+
+
+def test_variance_norm_on_the_outputs_only_rescales():
+    """Networks against the leading order on their own outputs; the mean removes the outlier."""
+    spec, t = ns.mlp([400, 400, 400, 1], bias_variance=0.1, last_norm="variance"), 50
+    found = []
+    for seed in range(12):
+        model = ns.build(replace(spec, last_norm=None), seed)
+        x = torch.randn(t, 400, generator=torch.Generator().manual_seed(seed))
+        risk = ns.Risk(model, x, loss="mse", statistics="batch", parameters="weights")
+        varied, both = gram_spectrum(risk, last_norm=("variance", "batch"))
+        theory = ns.predict(spec, outputs=model(x).detach())
+        assert both.largest < 0.2 * varied.largest
+        found.append([varied.largest / theory.lambda_max, varied.trace / theory.trace])
+    mean, error = np.mean(found, axis=0), np.std(found, axis=0, ddof=1) / np.sqrt(12)
+    assert (np.abs(mean - 1) < 4 * error).all(), (mean, error)
+    built = ns.Risk(ns.build(spec, 11), x, loss="mse", statistics="batch", parameters="weights")
+    top = ns.top_eigenvalues(ns.fisher(built)).values[0]
+    assert top == pytest.approx(varied.largest, rel=1e-4)  # the module that the spec builds

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -61,21 +62,25 @@ def _mean(outputs: Tensor) -> Tensor:
     return torch.kron(centre, torch.eye(width).to(outputs))
 
 
-def _batch(outputs: Tensor) -> Tensor:
-    r"""B_k = (1/sigma_k) (I - u u^T / (T sigma_k^2)) G for each output k."""
+def _batch(outputs: Tensor, *, subtract: bool = True) -> Tensor:
+    r"""B_k = (1/sigma_k) (G - v u^T / (T sigma_k^2)) for each output k, u the centred outputs.
+
+    v is u; where the mean is not subtracted, v is the output itself and G = I.
+    """
     samples, width = outputs.shape
     centred = outputs - outputs.mean(0)
     sigma2 = centred.square().mean(0)
     if not bool((sigma2 > 0).all()):
         raise MeasurementError(
-            f"Output {int((sigma2 == 0).nonzero()[0])} is the same for every sample: batch norm "
+            f"Output {int((sigma2 == 0).nonzero()[0])} is the same for every sample: the norm "
             "would divide by zero."
         )
-    centre = torch.eye(samples).to(outputs) - 1 / samples
+    kept = torch.eye(samples).to(outputs) - (1 / samples if subtract else 0)
     block = outputs.new_zeros(samples, width, samples, width)
     for k in range(width):
-        u = centred[:, k]
-        block[:, k, :, k] = (centre - torch.outer(u, u) / (samples * sigma2[k])) / sigma2[k].sqrt()
+        v = (centred if subtract else outputs)[:, k]
+        slope = torch.outer(v, centred[:, k]) / (samples * sigma2[k])
+        block[:, k, :, k] = (kept - slope) / sigma2[k].sqrt()
     return block.reshape(samples * width, samples * width)
 
 
@@ -99,5 +104,6 @@ def _layer(outputs: Tensor) -> Tensor:
 
 
 _NORMS: Registry[Callable[[Tensor], Tensor]] = Registry(
-    "norm on the outputs", {"mean": _mean, "batch": _batch, "layer": _layer}
+    "norm on the outputs",
+    {"mean": _mean, "variance": partial(_batch, subtract=False), "batch": _batch, "layer": _layer},
 )

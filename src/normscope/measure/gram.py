@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, overload
 
 import torch
 from torch import Tensor, nn
@@ -26,7 +26,9 @@ from normscope.measure.probes.capture import Capture
 from normscope.measure.probes.taps import Names, Tap, Taps
 from normscope.measure.progress import progress
 from normscope.measure.risk import Risk
+from normscope.registry import check_choice
 from normscope.results.gram import GramSpectrum
+from normscope.spec import LAST_NORMS
 from normscope.subject.batch import Batch, float_leaves
 from normscope.subject.functional import ModelFunction
 from normscope.subject.interrupts import safe_point
@@ -38,14 +40,30 @@ COLUMNS = 64  # of a Gram matrix that are made at a time by products
 LIMIT = 20_000  # rows of a Gram matrix that are diagonalised without being asked twice
 
 
+@overload
+def gram_spectrum(
+    risk: Risk,
+    *,
+    last_norm: str | None = ...,
+    layers: str | Sequence[str] | None = ...,
+    limit: int = ...,
+) -> GramSpectrum: ...
+@overload
+def gram_spectrum(
+    risk: Risk,
+    *,
+    last_norm: tuple[str | None, ...] | list[str | None],
+    layers: str | Sequence[str] | None = ...,
+    limit: int = ...,
+) -> tuple[GramSpectrum, ...]: ...
 @measurement
 def gram_spectrum(
     risk: Risk,
     *,
-    last_norm: str | None = None,
+    last_norm: str | tuple[str | None, ...] | list[str | None] | None = None,
     layers: str | Sequence[str] | None = None,
     limit: int = LIMIT,
-) -> GramSpectrum:
+) -> GramSpectrum | tuple[GramSpectrum, ...]:
     r"""All non-zero eigenvalues of the true Fisher matrix.
 
     .. math:: F = R R^\top,\quad F^* = R^\top R,\quad
@@ -55,7 +73,9 @@ def gram_spectrum(
     Args:
         risk: what to measure; for ``"mse"`` the matrix is J^T J / T.
         last_norm: apply a norm on the outputs analytically: ``"mean"`` (batch mean subtracted),
-            ``"batch"`` or ``"layer"``, without gain and shift; squared loss only.
+            ``"variance"`` (divided by the batch standard deviation), ``"batch"`` or ``"layer"``,
+            without gain and shift; squared loss only. Several, such as ``(None, "mean")``, give a
+            tuple of spectra in that order from one Gram matrix.
         layers: restrict to layers, names or globs of parameters.
         limit: refuse Gram matrices of more rows (samples x outputs).
 
@@ -65,22 +85,34 @@ def gram_spectrum(
         >>> gram_spectrum(risk).values.round(6)
         array([0.5, 0.5])
     """
-    matrix, route, operator = _scaled_gram(risk, last_norm, layers, limit)
-    values = torch.linalg.eigvalsh(matrix).flip(0).double().cpu().numpy()
-    operator.close()
-    noise = torch.finfo(matrix.dtype).eps * len(values) * max(float(values[0]), 0.0)
+    several = isinstance(last_norm, tuple | list)
+    norms = tuple(last_norm) if isinstance(last_norm, tuple | list) else (last_norm,)
+    if not norms:
+        raise InputError("last_norm is empty: no spectrum was asked for. Name a norm, or None.")
+    for name in norms:
+        if name is not None:
+            check_choice("last_norm", name, LAST_NORMS)
+    matrix, route, operator = _scaled_gram(risk, layers, limit)
     outputs = operator.dual.shape[0] // risk.num_samples if operator.dual else 1
-    return GramSpectrum(
-        values=values[values > noise],
-        size=len(values),
-        floor=noise,
-        trace=float(values.sum()),
-        samples=risk.num_samples,
-        outputs=outputs,
-        route=route,
-        last_norm=last_norm,
-        convention=operator.convention,
-    )
+    made = []
+    for name in norms:
+        normed = matrix if name is None else output_map(risk, name).congruence(matrix)
+        values = torch.linalg.eigvalsh(normed).flip(0).double().cpu().numpy()
+        noise = torch.finfo(matrix.dtype).eps * len(values) * max(float(values[0]), 0.0)
+        found = GramSpectrum(
+            values=values[values > noise],
+            size=len(values),
+            floor=noise,
+            trace=float(values.sum()),
+            samples=risk.num_samples,
+            outputs=outputs,
+            route=route,
+            last_norm=name,
+            convention=operator.convention,
+        )
+        made.append(found)
+    operator.close()
+    return tuple(made) if several else made[0]
 
 
 def gram_matrix(
@@ -90,13 +122,13 @@ def gram_matrix(
 
     For losses other than the squared one the rows are those of S^T J J^T S.
     """
-    matrix, _, operator = _scaled_gram(risk, last_norm, layers, LIMIT)
+    matrix, _, operator = _scaled_gram(risk, layers, LIMIT)
     operator.close()
-    return matrix
+    return matrix if last_norm is None else output_map(risk, last_norm).congruence(matrix)
 
 
 def _scaled_gram(
-    risk: Risk, last_norm: str | None, layers: str | Sequence[str] | None, limit: int
+    risk: Risk, layers: str | Sequence[str] | None, limit: int
 ) -> tuple[Tensor, str, FisherOperator]:
     require_outputs(risk, "The Gram matrix")
     if risk.sharing is not None:
@@ -124,10 +156,7 @@ def _scaled_gram(
     route = "layer by layer"
     if matrix is None or not _certified(matrix, operator):
         matrix, route = dual.to_dense(limit=rows), f"{rows} exact products"
-    matrix = (matrix + matrix.T) / 2
-    if last_norm is not None:
-        matrix = output_map(risk, last_norm).congruence(matrix)
-    return matrix, route, operator
+    return (matrix + matrix.T) / 2, route, operator
 
 
 def _certified(matrix: Tensor, operator: FisherOperator) -> bool:

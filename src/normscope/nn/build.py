@@ -151,5 +151,5 @@ def _norm(norm: NormSpec, layer: LayerSpec, made: dict[str, Any]) -> nn.Module:
 
 def _last_norm(spec: NetworkSpec, made: dict[str, Any]) -> nn.Module:
     kind = LayerNorm if spec.last_norm == "layer" else BatchNorm
-    parts = ("mean",) if spec.last_norm == "mean" else ("mean", "variance")
+    parts = (spec.last_norm,) if spec.last_norm in ("mean", "variance") else ("mean", "variance")
     return kind(spec.outputs, parts=parts, eps=0.0, **made)

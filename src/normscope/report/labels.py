@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from normscope.results import Prediction
 from normscope.spec import NetworkSpec
 
-_LAST = {"mean": "mean subtraction", "batch": "batch norm", "layer": "layer norm"}
+_LAST = {"mean": "mean subtraction", "variance": "variance norm"}
+_LAST |= {"batch": "batch norm", "layer": "layer norm"}
 
 
 def network_labels(predictions: Sequence[Prediction]) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, overload
 
 import numpy as np
@@ -44,10 +44,12 @@ class Prediction(Drawable):
             it describes the network before a norm on the outputs.
         order_parameters: q, qhat, qtilde and their ``_st`` (two samples) per layer; q and qtilde
             of layers 1..L, qhat of layers 0..L-1. qtilde is summed over positions.
-        standard_error: that of lambda_max where outputs were drawn at random (layer norm on top).
+        standard_error: that of lambda_max where outputs were drawn at random: layer norm on the
+            outputs. With five outputs or fewer the numbers are medians over the draws.
         assumptions: what the numbers rest on.
         flags: which assumptions do not hold here, and what follows.
         equations: where the formulas stand.
+        quantiles: lambda_max over these draws by level, ``"0.05"`` to ``"0.95"``; else empty.
         A1: diagonal entry of T F* for one output, summed over layers and kinds of parameters;
             with a norm on the outputs, of the network before that norm. With real inputs the mean
             over samples. None for convolutions under ``"wei2019"``, which counts positions twice.
@@ -76,6 +78,7 @@ class Prediction(Drawable):
     assumptions: tuple[str, ...]
     flags: tuple[str, ...]
     equations: tuple[str, ...]
+    quantiles: dict[str, float] = field(default_factory=dict)
     A1: float | None = None
     A2: float | None = None
     alpha: float | None = None

@@ -29,7 +29,7 @@ def mlp(
         bias_variance: sigma_b^2.
         norm: None, ``"batch"``, ``"layer"`` or a ``NormSpec``, before every activation.
         gamma: the norm's gain (1 if not given).
-        last_norm: None, ``"mean"``, ``"batch"`` or ``"layer"``, on the outputs.
+        last_norm: None, ``"mean"``, ``"variance"``, ``"batch"`` or ``"layer"``, on the outputs.
 
     Example:
         >>> mlp([784, 1000, 10], norm="batch", gamma=0.5).fan_ins
@@ -78,7 +78,7 @@ def cnn(
         bias_variance: sigma_b^2.
         norm: None, ``"batch"``, ``"layer"`` or a ``NormSpec``, before every activation.
         gamma: the norm's gain (1 if not given).
-        last_norm: None, ``"mean"``, ``"batch"`` or ``"layer"``, on the outputs.
+        last_norm: None, ``"mean"``, ``"variance"``, ``"batch"`` or ``"layer"``, on the outputs.
 
     Example:
         >>> cnn((3, 32, 32), channels=[30, 60, 90], stride=2).positions
@@ -118,7 +118,7 @@ def residual_mlp(
         bias_variance: sigma_b^2.
         norm: norms inside the branches; the theory covers None only.
         gamma: the norm's gain.
-        last_norm: None, ``"mean"``, ``"batch"`` or ``"layer"``, on the outputs.
+        last_norm: None, ``"mean"``, ``"variance"``, ``"batch"`` or ``"layer"``, on the outputs.
 
     Example:
         >>> residual_mlp([500] * 5 + [1], weight_variance=2.0).depth

@@ -73,7 +73,8 @@ class NetworkSpec(Record):
         input_shape: ``(features,)`` or ``(channels, height, width)``.
         layers: hidden layers, convolutions first, then the read-out.
         last_norm: what is applied to the outputs: None, ``"mean"`` (batch mean subtracted),
-            ``"batch"`` or ``"layer"``.
+            ``"variance"`` (divided by the batch standard deviation), ``"batch"`` (both) or
+            ``"layer"``.
         head: how feature maps meet the first dense layer: ``"flatten"`` or ``"pool"`` (average).
         branch_scale: beta of the residual form x_l = x_(l-1) + beta (W phi(x_(l-1)) + b);
             None for a plain network.

@@ -15,8 +15,8 @@ from normscope.registry import check_choice
 T = TypeVar("T")
 KINDS = ("batch", "layer")
 PARTS = ("mean", "variance", "scale", "shift")
-LastNorm = Literal["mean", "batch", "layer"]
-LAST_NORMS: tuple[LastNorm, ...] = ("mean", "batch", "layer")
+LastNorm = Literal["mean", "variance", "batch", "layer"]
+LAST_NORMS: tuple[LastNorm, ...] = ("mean", "variance", "batch", "layer")
 
 
 @dataclass(frozen=True, eq=False)

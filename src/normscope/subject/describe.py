@@ -350,8 +350,8 @@ def _last_norm(unit: _Unit) -> str | None:
     parts = set(unit.norm.parts)
     if unit.norm.gamma != 1.0 or any("beta" in n or "gamma" in n for n in unit.reading.notes):
         raise UnreadableError("the norm of the outputs has gamma or beta; theory has 1 and 0 there")
-    if unit.norm.kind == "batch" and parts == {"mean"}:
-        return "mean"
+    if unit.norm.kind == "batch" and parts in ({"mean"}, {"variance"}):
+        return unit.norm.parts[0]
     if not {"mean", "variance"} <= parts:
         raise UnreadableError(f"the norm of the outputs has parts {unit.norm.parts}")
     return unit.norm.kind

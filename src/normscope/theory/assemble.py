@@ -36,6 +36,7 @@ def assembled(
     samples: int | None,
     parameters: str,
     seed: int,
+    realised: Array | None,
 ) -> Prediction:
     """The prediction of network ``column`` of a stack."""
     t = math.inf if samples is None else float(samples)
@@ -55,6 +56,7 @@ def assembled(
         slope=None if gram.slope is None else float(gram.slope[column]),
         q_t=float(order["q"][-1]),
         q_st=float(order["q_st"][-1]),
+        realised=realised,
         blocked=bool(_blocked(spec)),
     )
     draft = with_output_norm(spec.last_norm, sums, seed)
@@ -220,6 +222,7 @@ def _prediction(
         per_kind=per_kind,
         order_parameters=order,
         standard_error=draft.standard_error,
+        quantiles=draft.quantiles,
         assumptions=_assumptions(spec, theory, samples, parameters, real=real),
         flags=tuple(draft.flags),
         equations=tuple(all_equations),

@@ -167,6 +167,35 @@ def last_batch_norm_bounds(
     return q1, q2, q1 * gap, q2 / q1 * gap / samples, float(np.sqrt(q2 / samples)) * gap
 
 
+@equation(NORMSCOPE, "docs/design/0002, variance norm on the outputs")
+def last_variance_norm(
+    diagonal: float,
+    offdiagonal: float,
+    *,
+    samples: float,
+    variances: ArrayLike,
+    squared_means: ArrayLike,
+) -> tuple[float, float, float]:
+    r"""lambda_max, trace and second moment if outputs are divided by their batch deviation.
+
+    .. math:: \lambda_k = \frac{1}{\sigma_k^2}\left(A_2 +
+              \frac{A_1 - A_2}{T}\left(1 + m_k^2/\sigma_k^2\right)\right),\quad
+              \lambda_{\max} = \max_k \lambda_k,\quad
+              \mathrm{tr} F = \sum_k \lambda_k + \frac{T-2}{T}\frac{A_1 - A_2}{\sigma_k^2}
+
+    Symbols: sigma_k^2 ``variances``, m_k^2 ``squared_means`` of the outputs over the batch; T
+    ``samples``, infinity allowed; A1 ``diagonal``, A2 ``offdiagonal``. The second moment is that of
+    the spectrum, tr F*^2.
+    Holds for: leading order in the width, T >= 2, A2 > 0: the outlier is only rescaled.
+    """
+    sigma2 = np.asarray(variances, dtype=float)
+    bulk = (diagonal - offdiagonal) / sigma2
+    top = offdiagonal / sigma2 + bulk / samples * (1 + np.asarray(squared_means, float) / sigma2)
+    rest = 1 - 2 / samples  # T - 2 eigenvalues bulk/T, and one of zero
+    trace = float(np.sum(top + rest * bulk))
+    return float(np.max(top)), trace, float(np.sum(top**2 + rest * bulk**2 / samples))
+
+
 @equation(KARAKIDA2019, "Eq. (22)")
 def batch_norm_lower_bound(
     last_width: ArrayLike, hat_t: ArrayLike, hat_st: ArrayLike, *, samples: ArrayLike

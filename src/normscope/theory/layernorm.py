@@ -12,6 +12,8 @@ from normscope.seeds import numpy_generator
 
 LIMIT_SAMPLES = 4096  # samples that stand for T to infinity
 DRAWS = 128  # independent draws of the outputs
+HEAVY = 5  # outputs up to which sigma^-4 has no finite mean
+QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 
 @equation(KARAKIDA2019, "Eq. (24)-(26), eta")
@@ -95,13 +97,17 @@ def output_norm_leading(outputs: Array, offdiagonal: float, *, gap: float = 0.0)
 
 @dataclass(frozen=True)
 class OutputNormEstimate:
-    """Means over seeded draws of the outputs; the standard error is that of ``lambda_max``."""
+    """Means over seeded draws of the outputs, medians for five outputs or fewer.
+
+    The standard error and the quantiles are those of ``lambda_max``.
+    """
 
     eta1: float
     lower: float
     lambda_max: float
     upper: float
     standard_error: float
+    quantiles: dict[str, float]
 
 
 @equation(NORMSCOPE, "docs/design/0002, layer norm on the outputs")
@@ -115,13 +121,13 @@ def output_norm_estimate(
     outputs: int,
     seed: int,
 ) -> OutputNormEstimate:
-    r"""Layer-norm quantities averaged over Gaussian outputs.
+    r"""Layer-norm quantities over random Gaussian outputs: means, or medians for C <= 5.
 
     .. math:: u_k(t) = \sqrt{q_{st}}\,g_k + \sqrt{q_t - q_{st}}\,\xi_k(t)
 
     Symbols: q_t, q_st variance and covariance of the read-out; g, xi standard normal.
     Holds for: width to infinity (outputs are then Gaussian); 4096 samples stand for T to
-    infinity. For C <= 5 the fourth inverse moment has no finite mean: heavy tails.
+    infinity. For C <= 5 the fourth inverse moment has no finite mean: heavy tails, so medians.
     """
     count = int(min(samples, LIMIT_SAMPLES))
     rng = numpy_generator(seed, "layer norm outputs")
@@ -136,6 +142,13 @@ def output_norm_estimate(
         leading = output_norm_leading(u, offdiagonal, gap=(diagonal - offdiagonal) / samples)
         rows.append((etas[0], lower, leading, upper))
     table = np.array(rows)
-    error = float(table[:, 2].std(ddof=1) / np.sqrt(DRAWS))
-    eta1, lower, top, upper = (float(x) for x in table.mean(axis=0))
-    return OutputNormEstimate(eta1, lower, top, upper, error)
+    ordered = np.sort(table[:, 2])
+    if outputs <= HEAVY:
+        # one standard error of a median: the ranks n/2 -+ sqrt(n)/2, whatever the distribution
+        low, high = (round((DRAWS + sign * np.sqrt(DRAWS)) / 2) for sign in (-1, 1))
+        error, centre = float(ordered[high - 1] - ordered[low]) / 2, np.median(table, axis=0)
+    else:
+        error, centre = float(ordered.std(ddof=1) / np.sqrt(DRAWS)), table.mean(axis=0)
+    quantiles = {f"{level:g}": float(np.quantile(ordered, level)) for level in QUANTILES}
+    eta1, lower, top, upper = (float(x) for x in centre)
+    return OutputNormEstimate(eta1, lower, top, upper, error, quantiles)

@@ -7,19 +7,30 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from normscope.checks import Array
 from normscope.errors import TheoryError
 from normscope.refs import Equation, equations_of
 from normscope.theory.fisher import (
     last_batch_norm_bounds,
+    last_variance_norm,
     mean_direction,
     mean_subtraction_bounds,
     mean_subtraction_linearised,
     mean_subtraction_trace,
     second_moment_bound,
 )
-from normscope.theory.layernorm import output_norm_bounds, output_norm_estimate
+from normscope.theory.layernorm import (
+    DRAWS,
+    HEAVY,
+    output_norm_bounds,
+    output_norm_estimate,
+    output_norm_leading,
+    output_norm_statistics,
+)
 
 CENTRED = 1e-9  # off-diagonal over diagonal below which the mean direction is lost
+
+NO_GRADIENT = "No gradient is left: signals or gradients vanish on the way (F = 0)."
 
 
 @dataclass
@@ -31,6 +42,7 @@ class Draft:
     lower: float | None = None
     upper: float | None = None
     standard_error: float | None = None
+    quantiles: dict[str, float] = field(default_factory=dict)
     flags: list[str] = field(default_factory=list)
     equations: tuple[Equation, ...] = ()
 
@@ -48,6 +60,7 @@ class Sums:
     slope: float | None
     q_t: float
     q_st: float
+    realised: Array | None  # (T, C), outputs of one network before the norm
     blocked: bool  # gamma = 0 somewhere: terms vanish with gamma, not for want of overlap
 
     @property
@@ -60,6 +73,8 @@ def with_output_norm(last_norm: str | None, sums: Sums, seed: int) -> Draft:
     """lambda_max, bounds and trace for the norm on the outputs."""
     if last_norm == "mean":
         return _mean_subtracted(sums)
+    if last_norm == "variance":
+        return _variance_normed(sums)
     if last_norm == "batch":
         return _batch_normed(sums)
     if last_norm == "layer":
@@ -73,8 +88,7 @@ def _unchanged(sums: Sums) -> Draft:
         equations=equations_of(mean_direction) + equations_of(second_moment_bound),
     )
     if sums.a1 == 0:
-        flag = "No gradient is left: signals or gradients vanish on the way (F = 0)."
-        return _vanished(draft, flag)
+        return _vanished(draft, NO_GRADIENT)
     if sums.centred:
         return _without_outlier(draft, sums)
     value = float(mean_direction(sums.a1, sums.a2, samples=sums.samples))
@@ -173,20 +187,47 @@ def _mean_subtracted(sums: Sums) -> Draft:
     return draft
 
 
+def _statistics(sums: Sums) -> tuple[Array, Array]:
+    """Variances and squared means of the outputs over the batch: realised, or mean-field."""
+    if sums.realised is not None:
+        variances, means2 = sums.realised.var(axis=0), sums.realised.mean(axis=0) ** 2
+    else:
+        spread = sums.q_t - sums.q_st
+        variances = np.full(sums.outputs, (1 - 1 / sums.samples) * spread)
+        means2 = np.full(sums.outputs, sums.q_st + spread / sums.samples)
+    if not (variances > 0).all():
+        raise TheoryError(
+            "A norm on the outputs divides by their variance over the data, which is zero "
+            "here: all samples give the same output. Check the variances of the spec."
+        )
+    return variances, means2
+
+
+def _variance_normed(sums: Sums) -> Draft:
+    variances, means2 = _statistics(sums)
+    value, trace, moment = last_variance_norm(
+        sums.a1, sums.a2, samples=sums.samples, variances=variances, squared_means=means2
+    )
+    draft = Draft(trace=trace, equations=equations_of(last_variance_norm))
+    if sums.a1 == 0:
+        return _vanished(draft, NO_GRADIENT)
+    draft.lambda_max, draft.lower, draft.upper = value, value, math.sqrt(moment)
+    if sums.centred:
+        draft.lambda_max, draft.lower = None, moment / trace
+        draft.flags.append("The network is centred: the leading term of lambda_max vanishes.")
+        if math.isinf(sums.samples):
+            _unbounded(draft)
+    return draft
+
+
 def _batch_normed(sums: Sums) -> Draft:
     t = sums.samples
     if t == 2:
         draft = Draft(trace=0.0, equations=equations_of(last_batch_norm_bounds))
         flag = "Two samples behind batch norm on the outputs always map to -1 and 1: F = 0."
         return _vanished(draft, flag)
-    variance = (1 - 1 / t) * (sums.q_t - sums.q_st)
-    if variance <= 0:
-        raise TheoryError(
-            "Batch norm on the outputs divides by their variance over the data, which is zero "
-            "here: all samples give the same output. Check the variances of the spec."
-        )
     _, _, trace, lower, upper = last_batch_norm_bounds(
-        sums.a1, sums.a2, samples=t, variances=np.full(sums.outputs, variance)
+        sums.a1, sums.a2, samples=t, variances=_statistics(sums)[0]
     )
     draft = Draft(trace=(1 - 2 / t) * trace, equations=equations_of(last_batch_norm_bounds))
     if math.isinf(t):
@@ -211,23 +252,35 @@ def _layer_normed(sums: Sums, seed: int) -> Draft:
             "every input, so F = 0."
         )
         return _vanished(draft, flag)
+    terms = {"diagonal": sums.a1, "offdiagonal": sums.a2, "samples": sums.samples}
+    draft = Draft(trace=0.0, equations=equations_of(output_norm_bounds))
+    if sums.realised is not None:
+        etas = output_norm_statistics(sums.realised)
+        _, draft.lower, draft.upper = output_norm_bounds(**terms, outputs=sums.outputs, etas=etas)
+        gap = (sums.a1 - sums.a2) / sums.samples
+        draft.lambda_max = output_norm_leading(sums.realised, sums.a2, gap=gap)
+        draft.trace = (sums.outputs - 2) * etas[0] * sums.a1
+        draft.equations += equations_of(output_norm_leading)
+        return _centred_layer_norm(draft, sums)
     if sums.q_t <= 0:
         raise TheoryError("Layer norm on the outputs divides by their spread, which is zero here.")
-    terms = {"diagonal": sums.a1, "offdiagonal": sums.a2, "samples": sums.samples}
     made = output_norm_estimate(sums.q_t, sums.q_st, **terms, outputs=sums.outputs, seed=seed)
-    draft = Draft(
-        trace=(sums.outputs - 2) * made.eta1 * sums.a1,
-        lambda_max=made.lambda_max,
-        lower=made.lower,
-        upper=made.upper,
-        standard_error=made.standard_error,
-        equations=equations_of(output_norm_bounds) + equations_of(output_norm_estimate),
-    )
-    if sums.outputs <= 5:
+    draft.trace = (sums.outputs - 2) * made.eta1 * sums.a1
+    draft.lambda_max, draft.lower, draft.upper = made.lambda_max, made.lower, made.upper
+    draft.standard_error, draft.quantiles = made.standard_error, made.quantiles
+    draft.equations += equations_of(output_norm_estimate)
+    if sums.outputs <= HEAVY:
+        low, high = made.quantiles["0.05"], made.quantiles["0.95"]
         draft.flags.append(
-            f"With {sums.outputs} outputs the inverse fourth moment of their spread has no finite "
-            "mean: bounds and trace are averages of a heavy-tailed quantity."
+            f"With {sums.outputs} outputs layer norm makes lambda_max heavy-tailed, and its mean "
+            f"over networks is not finite. The numbers are medians over {DRAWS} random draws of "
+            f"the outputs; 90 % of lambda_max lie between {low:.4g} and {high:.4g}. For one "
+            "network, pass its outputs before the norm: outputs=U."
         )
+    return _centred_layer_norm(draft, sums)
+
+
+def _centred_layer_norm(draft: Draft, sums: Sums) -> Draft:
     if sums.centred:
         draft.lambda_max = None
         draft.flags.append("The network is centred: the leading term of lambda_max vanishes.")

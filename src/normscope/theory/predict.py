@@ -9,7 +9,7 @@ from typing import Any, Protocol, overload, runtime_checkable
 import numpy as np
 from numpy.typing import ArrayLike
 
-from normscope.checks import LARGEST
+from normscope.checks import LARGEST, Array
 from normscope.errors import InputError, TheoryError
 from normscope.registry import check_choice
 from normscope.results.prediction import Prediction, PredictionSet
@@ -41,6 +41,7 @@ def predict(
     theory: str = ...,
     parameters: str = ...,
     inputs: ArrayLike | Images | None = ...,
+    outputs: ArrayLike | None = ...,
     seed: int = ...,
 ) -> Prediction: ...
 @overload
@@ -51,6 +52,7 @@ def predict(
     theory: str | tuple[str, ...] = ...,
     parameters: str = ...,
     inputs: ArrayLike | Images | None = ...,
+    outputs: ArrayLike | None = ...,
     seed: int = ...,
 ) -> Prediction | PredictionSet: ...
 def predict(
@@ -60,6 +62,7 @@ def predict(
     theory: str | tuple[str, ...] = "corrected",
     parameters: str = "weights",
     inputs: ArrayLike | Images | None = None,
+    outputs: ArrayLike | None = None,
     seed: int = 0,
 ) -> Prediction | PredictionSet:
     """Largest eigenvalue, bounds and trace of F = J^T J / T of a random wide network.
@@ -74,6 +77,9 @@ def predict(
             (``"wei2019"`` has weights only).
         inputs: real data in place of iid Gaussian inputs, an array (samples, features) or a
             ``DataSet``; dense networks.
+        outputs: outputs (samples, classes) of one network before a norm on the outputs; layer,
+            batch and variance norm there divide by their spread, which differs from network to
+            network. None: layer norm draws random ones, the others take the theory's spread.
         seed: for the random outputs of layer norm on the outputs, the only random part.
 
     Returns:
@@ -93,10 +99,18 @@ def predict(
     theories = tuple(theory) if isinstance(theory, list | tuple) else (theory,)
     _check(specs, theories, parameters)
     checked_seed(seed)
+    count = _checked_samples(samples)
+    realised = None if outputs is None else _realised(outputs, specs, count)
     if inputs is not None:
+        if realised is not None:
+            raise InputError(
+                "inputs and outputs were both given. outputs serve layer, batch and variance norm "
+                "on the outputs, which the theory does not cover for real inputs: leave one out."
+            )
         made = _from_data(specs, theories, samples, parameters, inputs)
     else:
-        made = _from_theory(specs, theories, _checked_samples(samples), parameters, seed)
+        count = count if realised is None else len(realised)
+        made = _from_theory(specs, theories, count, parameters, seed, realised)
     return PredictionSet(tuple(made)) if several else made[0]
 
 
@@ -106,6 +120,7 @@ def _from_theory(
     samples: int | None,
     parameters: str,
     seed: int,
+    realised: Array | None,
 ) -> list[Prediction]:
     groups: dict[tuple[object, ...], list[int]] = {}
     for index, spec in enumerate(specs):
@@ -129,6 +144,7 @@ def _from_theory(
                     samples=samples,
                     parameters=counted,
                     seed=seed,
+                    realised=realised,
                 )
     return [made[i, theory] for i in range(len(specs)) for theory in theories]
 
@@ -166,6 +182,37 @@ def _from_data(
     return made
 
 
+def _realised(outputs: ArrayLike, specs: list[NetworkSpec], samples: int | None) -> Array:
+    """The outputs of a network, checked against the specs."""
+    try:
+        found = np.asarray(outputs, dtype=float)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(f"outputs must be an array (samples, classes): {error}") from None
+    for spec in specs:
+        if spec.last_norm not in ("layer", "batch", "variance"):
+            raise InputError(
+                f"outputs are used by layer, batch and variance norm on the outputs. Got "
+                f"last_norm={spec.last_norm!r}, which does not need them. Leave them out."
+            )
+        if found.ndim != 2 or len(found) < 2 or found.shape[1] != spec.outputs:
+            raise InputError(
+                f"outputs must be of shape (samples, {spec.outputs}), at least two samples, as the "
+                f"network gives them before the norm. Got {found.shape}."
+            )
+        if not np.isfinite(found).all():
+            raise InputError("outputs contain NaN or infinity, and the norm would spread it.")
+        if spec.last_norm == "layer" and spec.outputs > 2 and (np.ptp(found, axis=1) == 0).any():
+            row = int(np.flatnonzero(np.ptp(found, axis=1) == 0)[0])
+            raise InputError(
+                f"Sample {row} has equal outputs: layer norm would divide by zero. Leave it out."
+            )
+    if samples not in (None, len(found)):
+        raise InputError(
+            f"samples = {samples} contradicts the {len(found)} rows of outputs. Leave samples out."
+        )
+    return found
+
+
 def _check(specs: list[NetworkSpec], theories: tuple[str, ...], parameters: str) -> None:
     if not specs or not theories:
         raise InputError("predict needs at least one spec and one theory. Got an empty sequence.")
@@ -193,7 +240,8 @@ def _checked_samples(samples: int | None) -> int | None:
 
 def _check_samples_for(spec: NetworkSpec, samples: int | None) -> None:
     batch = spec.norm is not None and spec.norm.kind == "batch"
-    if samples is not None and samples < 2 and (batch or spec.last_norm in ("mean", "batch")):
+    last = spec.last_norm not in (None, "layer")
+    if samples is not None and samples < 2 and (batch or last):
         raise InputError(
             f"Batch statistics need at least two samples. Got samples = {samples}: the variance "
             "of one value is zero, and the norm would divide by it. Use samples >= 2 or None."

@@ -28,7 +28,7 @@ SHARED = {
     "weight_variance": st.floats(0.1, 4.0),
     "bias_variance": st.sampled_from([0.0, 0.3]),
     "norm": st.sampled_from(NORMS),
-    "last_norm": st.sampled_from([None, "mean", "batch", "layer"]),
+    "last_norm": st.sampled_from([None, "mean", "variance", "batch", "layer"]),
 }
 widths = st.lists(st.integers(1, 40), min_size=2, max_size=5)
 mlps = st.builds(ns.mlp, widths, **SHARED)

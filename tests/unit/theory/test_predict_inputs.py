@@ -25,7 +25,7 @@ class TestSamples:
         says(error, "samples", repr(samples), "positive integer", "None")
 
     @pytest.mark.parametrize(
-        "options", [{"norm": "batch"}, {"last_norm": "mean"}, {"last_norm": "batch"}]
+        "options", [{"norm": "batch"}, *({"last_norm": x} for x in ("mean", "variance", "batch"))]
     )
     def test_batch_statistics_need_two(self, options):
         with pytest.raises(InputError) as error:
@@ -46,6 +46,42 @@ class TestSamples:
         made = ns.predict(ns.mlp(WIDE, norm="batch"), samples=5)
         assert not made.ok
         assert "Only 5 values" in made.reason
+
+
+class TestOutputs:
+    LAYER = ns.mlp(WIDE, last_norm="layer")
+
+    @pytest.mark.parametrize("last", [None, "mean"])
+    def test_need_a_norm_that_divides(self, last):
+        with pytest.raises(InputError) as error:
+            ns.predict(ns.mlp(WIDE, last_norm=last), outputs=np.ones((5, 3)))
+        says(error, "layer, batch and variance norm", repr(last), "Leave them out")
+
+    @pytest.mark.parametrize("shape", [(5, 4), (1, 3), (3,)])
+    def test_shape(self, shape):
+        with pytest.raises(InputError) as error:
+            ns.predict(self.LAYER, outputs=np.ones(shape))
+        says(error, "(samples, 3)", str(shape), "before the norm")
+
+    def test_values(self):
+        good = np.arange(15.0).reshape(5, 3) ** 2
+        for bad, words in (
+            ("many", ["must be an array"]),
+            (good * np.nan, ["NaN"]),
+            (np.vstack([good, np.ones(3)]), ["Sample 5", "equal outputs"]),
+        ):
+            with pytest.raises(InputError) as error:
+                ns.predict(self.LAYER, outputs=bad)
+            says(error, *words)
+        with pytest.raises(InputError) as error:
+            ns.predict(self.LAYER, outputs=good, samples=7)
+        says(error, "samples = 7", "5 rows")
+        with pytest.raises(InputError) as error:
+            ns.predict(self.LAYER, outputs=good, inputs=np.ones((5, 20)))
+        says(error, "both given")
+        with pytest.raises(TheoryError) as error:
+            ns.predict(ns.mlp(WIDE, last_norm="batch"), outputs=good * 0 + 1)
+        says(error, "variance over the data", "zero")
 
 
 class TestNames:

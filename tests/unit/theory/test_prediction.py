@@ -170,6 +170,60 @@ class TestNormOnTheOutputs:
     def test_few_outputs_are_heavy_tailed(self):
         made = ns.predict(ns.mlp([50, 60, 3], bias_variance=0.5, last_norm="layer"), samples=60)
         assert "heavy-tailed" in made.reason
+        assert made.quantiles["0.05"] < made.lambda_max < made.quantiles["0.95"]
+        assert made.lambda_max == made.quantiles["0.5"]
+        assert made.critical_lr() == 2 / made.quantiles["0.5"]
+        assert f"{made.quantiles['0.95']:.4g}" in made.summary()
+        assert Prediction.from_json(made.to_json()) == made
+        many = ns.predict(ns.mlp([50, 60, 10], bias_variance=0.5, last_norm="layer"), samples=60)
+        assert list(many.quantiles) == list(made.quantiles)
+        assert many.ok
+
+    def test_realised_outputs_of_one_network(self):
+        """Layer norm: the leading matrix itself; batch norm: the deviations that were found."""
+        rng = np.random.default_rng(4)
+        u = rng.standard_normal((60, 3)) + np.array([2.0, 0.0, -1.0])
+        spec = ns.mlp([50, 60, 3], bias_variance=0.5, last_norm="layer")
+        made = ns.predict(spec, outputs=torch.from_numpy(u))
+        assert made.samples == 60
+        assert (made.ok, made.quantiles, made.standard_error) == (True, {}, None)
+        centred = u - u.mean(axis=1, keepdims=True)
+        sigma = centred.std(axis=1)
+        unit = centred / sigma[:, None]
+        b = (np.eye(3) - 1 / 3 - unit[:, :, None] * unit[:, None] / 3) / sigma[:, None, None]
+        gram = made.A2 + (made.A1 - made.A2) * np.eye(60)
+        full = np.einsum("st,sij,tjk->sitk", gram, b, b).reshape(180, 180) / 60
+        values = np.linalg.eigvalsh(full)
+        assert made.trace == pytest.approx(values.sum())
+        assert made.upper == pytest.approx(math.sqrt((values**2).sum()))
+        assert made.lower == pytest.approx((values**2).sum() / values.sum())
+        # the diagonal part enters to first order, in the top direction of the constant part
+        constant = np.einsum("sij,tjk->sitk", b, b).reshape(180, 180)
+        top = np.linalg.eigh(constant)[1][:, -1]
+        assert made.lambda_max == pytest.approx(top @ full @ top)
+        assert made.lambda_max <= values[-1]
+        plain = ns.predict(ns.mlp([50, 60, 3], bias_variance=0.5, last_norm="batch"), outputs=u)
+        gap = plain.A1 - plain.A2
+        assert plain.trace == pytest.approx(58 / 60 * gap * (1 / u.var(axis=0)).sum())
+
+    def test_variance_norm_only_rescales(self):
+        """No norm divided by the spread of the outputs; mean subtraction removes the outlier."""
+        wide = {"bias_variance": 0.5}
+        plain, made, mean = (
+            ns.predict(ns.mlp([400, 400, 1], last_norm=last, **wide), samples=None)
+            for last in (None, "variance", "mean")
+        )
+        order = plain.order_parameters
+        spread = order["q"][-1] - order["q_st"][-1]
+        assert made.lambda_max == pytest.approx(plain.lambda_max / spread)
+        assert made.trace == pytest.approx(plain.trace / spread)
+        assert mean.lambda_max < 0.1 * plain.lambda_max
+        assert made.lower == made.lambda_max <= made.upper
+        assert ns.predict(ns.mlp(WIDE, last_norm="variance", **wide), samples=30).ok
+        odd = ns.predict(ns.mlp(WIDE, activation="tanh", last_norm="variance"), samples=30)
+        assert odd.lambda_max is None
+        assert "centred" in odd.reason
+        assert odd.lower < odd.upper
 
     def test_mean_subtraction_contains_the_few_sample_value(self):
         made = ns.predict(ns.mlp([10**6, 60, 60, 1], last_norm="mean"), samples=4)
