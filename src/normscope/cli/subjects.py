@@ -18,8 +18,8 @@ GROUP = "network and data"
 MODEL_AND_DATA = (
     Option("model", opt.text, "resnet20, mlp:64-32-10,norm=batch, or your own: module:factory, "
            "file.py:factory", "MODEL", group=GROUP, positional=True),
-    Option("data", opt.text, "digits, mnist, fashion-mnist, cifar10, or your own: module:loader",
-           "DATA", group=GROUP),
+    Option("data", opt.text, "digits, mnist, fashion-mnist, cifar10, imagenet32, folder:PATH, "
+           "random:3x32x32, or your own: module:loader", "DATA", group=GROUP),
     Option("data_dir", opt.text, "folder of the data sets (default: NORMSCOPE_DATA)", "DIR",
            group=GROUP),
 )  # fmt: skip

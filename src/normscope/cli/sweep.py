@@ -39,7 +39,8 @@ SETTINGS = (
     Option("network", opt.text, "mlp:784-1000-10, cnn:3x32x32:30-60-90, resmlp:500x4-10, a "
            "network such as resnet20, or a file.toml with all of this", "NETWORK", group=NETWORK,
            positional=True),
-    Option("data", opt.names, "digits, mnist, fashion-mnist, cifar10", "DATA", group=NETWORK),
+    Option("data", opt.names, "digits, mnist, fashion-mnist, cifar10, imagenet32, folder:PATH, "
+           "random:3x32x32", "DATA", group=NETWORK),
     Option("samples", _whole, "training samples (default: all)", "N", group=NETWORK),
     Option("test_samples", _whole, "test samples (default: all)", "N", group=NETWORK),
     Option("standardize", opt.names, "channel, dataset, pixel or none", "NAME", group=NETWORK),

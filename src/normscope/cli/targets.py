@@ -49,14 +49,17 @@ def network_target(word: str, *, seed: int = 0) -> Any:
 
 def data_target(word: str, *, data_dir: str | None = None) -> Any:
     """The data that ``word`` names: a data set, or what a user's factory makes."""
-    from normscope.data import data_sets, load_data
+    from normscope.data import data_sets, is_data_name, load_data
 
     _refuse_bare_file(word)
     name, _, split = word.partition(":")
-    if name in data_sets:
+    if name not in data_sets and is_data_name(word):  # the last part may be the split
+        name, _, split = word.rpartition(":")
+        name, split = (name, split) if split in ("train", "test") else (word, "train")
+    if is_data_name(name):
         return load_data(name, split or "train", data_dir=data_dir)
     if ":" not in word:
-        raise _unknown("data set", word, data_sets, "loader")
+        raise _unknown("data set", word, [*data_sets, "folder:PATH", "random:3x32x32"], "loader")
     return imported(word)
 
 

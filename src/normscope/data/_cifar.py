@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +28,16 @@ def binary_records(content: bytes, *, path: Path) -> NDArray[np.uint8]:
 
 def pickled_records(content: bytes, *, path: Path) -> NDArray[np.uint8]:
     """The same records, (n, 3073), read from the pickled layout."""
-    batch = unpickled(content, path=path)
+    images, labels = pickled_batch(content, path=path)
+    _refuse_large(labels, path)
+    return np.concatenate([labels.astype(np.uint8)[:, None], images], axis=1)
+
+
+def pickled_batch(
+    content: bytes | BinaryIO, *, path: Path, floats: Collection[str] = ()
+) -> tuple[NDArray[np.uint8], NDArray[Any]]:
+    """Images, (n, 3072), and labels, (n,), of a pickled batch of images of 32 x 32 pixels."""
+    batch = unpickled(content, path=path, floats=floats)
     images, labels = _entry(batch, "data", path), _entry(batch, "labels", path)
     if not isinstance(images, np.ndarray) or images.dtype != np.uint8 or images.ndim != 2:
         raise InputError(f"{path}: 'data' must be a table of bytes, found {_shown(images)}.")
@@ -40,15 +50,14 @@ def pickled_records(content: bytes, *, path: Path) -> NDArray[np.uint8]:
             f"{path}: 'data' must have {PIXELS} columns and 'labels' one integer per row. Found "
             f"{_shown(images)} and {_shown(table)}. Delete the file and fetch it again."
         )
-    _refuse_large(table, path)
-    return np.concatenate([table.astype(np.uint8)[:, None], images], axis=1)
+    return images, table
 
 
 def _entry(batch: dict[str, Any], key: str, path: Path) -> Any:
     if key not in batch:
         raise InputError(
             f"{path} has no entry {key!r}; found {', '.join(sorted(batch)) or 'none'}. It is not a "
-            "batch of CIFAR-10. Delete it and fetch it again."
+            "batch of images. Delete it and fetch it again."
         )
     return batch[key]
 

@@ -1,4 +1,4 @@
-"""Reading the pickled batches of CIFAR-10 without running anything they say.
+"""Reading the pickled batches of CIFAR-10 and ImageNet without running anything they say.
 
 A pickle is a program. This reader knows dicts, lists, tuples, text, bytes and numbers, and of the
 globals a pickle may name only the three that an array needs; each is a stand-in written here, so
@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import io
 import math
+import os
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,27 +21,39 @@ from numpy.typing import NDArray
 from normscope.errors import InputError
 
 INTEGERS = ("u1", "i1", "i2", "i4", "i8", "u2", "u4", "u8")
+FLOATS = ("f4", "f8")
 
 
-def unpickled(content: bytes, *, path: Path) -> dict[str, Any]:
+def unpickled(
+    content: bytes | BinaryIO, *, path: Path, floats: Collection[str] = ()
+) -> dict[str, Any]:
     """The dict that ``content`` holds, keys as text, arrays as numpy arrays of integers.
 
-    ``path`` is named in the errors.
+    Entries named in ``floats`` may be of floating-point numbers. ``path`` is named in the errors.
     """
+    stream = io.BytesIO(content) if isinstance(content, bytes) else content
+    size = stream.seek(0, os.SEEK_END)
+    stream.seek(0)
     try:
-        found = _ArraysOnly(io.BytesIO(content), encoding="bytes").load()
+        found = _ArraysOnly(stream, encoding="bytes").load()
         if isinstance(found, dict):  # arrays are put together here: their parts may be wrong too
-            found = {_text(k): v.array() if isinstance(v, _Array) else v for k, v in found.items()}
+            named = ((_text(k), v) for k, v in found.items())
+            found = {
+                k: v.array(INTEGERS + FLOATS if k in floats else INTEGERS)
+                if isinstance(v, _Array)
+                else v
+                for k, v in named
+            }
     except InputError as error:
         raise InputError(f"{path} was refused: {error}") from None
     except _BROKEN as error:
         raise InputError(
-            f"{path} is not a readable pickle ({type(error).__name__}: {error}; {len(content)} "
+            f"{path} is not a readable pickle ({type(error).__name__}: {error}; {size} "
             "bytes found): truncated, or another file. Delete it and fetch it again."
         ) from None
     if not isinstance(found, dict):
         raise InputError(
-            f"{path} holds a {type(found).__name__}, but a CIFAR-10 batch is a dict with 'data' "
+            f"{path} holds a {type(found).__name__}, but a batch of images is a dict with 'data' "
             "and 'labels'. Delete it and fetch it again."
         )
     return found
@@ -73,10 +86,10 @@ class _StandIn:
 
 
 class _Type:
-    """The type of an array's elements: an integer of some size and byte order."""
+    """The type of an array's elements: a number of some size and byte order."""
 
     def __init__(self, code: Any, *_: Any) -> None:
-        if _text(code) not in INTEGERS:
+        if _text(code) not in INTEGERS + FLOATS:
             raise InputError(f"it has an array of type {_text(code)!r}, not of integers.")
         self.order, self.code = "<", _text(code)
 
@@ -94,8 +107,10 @@ class _Array:
     def __setstate__(self, state: Any) -> None:
         self._state = state
 
-    def array(self) -> NDArray[np.integer[Any]]:
+    def array(self, allowed: Collection[str]) -> NDArray[Any]:
         _, shape, kind, columns_first, content = self._state
+        if kind.code not in allowed:
+            raise InputError(f"it has an array of type {kind.code!r}, not of integers.")
         dtype = np.dtype(f"{kind.order}{kind.code}")
         if not isinstance(content, bytes) or len(content) != math.prod(shape) * dtype.itemsize:
             raise InputError(f"an array of shape {shape} has the wrong number of bytes.")

@@ -47,7 +47,7 @@ class DataSet:
         if not self.classes:
             count = int(self.labels.max()) + 1
             object.__setattr__(self, "classes", tuple(str(k) for k in range(count)))
-        _check_labels(self)
+        check_labels(self)
         _check_finite(self)
 
     def __len__(self) -> int:
@@ -172,8 +172,8 @@ class DataSet:
     def __repr__(self) -> str:
         shape = " x ".join(map(str, self.input_shape))
         return (
-            f"DataSet({self.name!r}: {len(self)} samples of {shape}, {self.num_classes} classes, "
-            f"standardized: {self.standardized})"
+            f"{type(self).__name__}({self.name!r}: {len(self)} samples of {shape}, "
+            f"{self.num_classes} classes, standardized: {self.standardized})"
         )
 
 
@@ -253,7 +253,8 @@ def _check_pairs(data: DataSet) -> None:
         raise InputError(f"The data set {data.name!r} is empty: it has no sample to learn from.")
 
 
-def _check_labels(data: DataSet) -> None:
+def check_labels(data: DataSet) -> None:
+    """Refuse labels that are no class."""
     bad = ((data.labels < 0) | (data.labels >= data.num_classes)).nonzero()
     if len(bad):
         first = int(bad[0])

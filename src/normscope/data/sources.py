@@ -6,8 +6,9 @@ import importlib.resources
 import io
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,15 +17,17 @@ from normscope.data._cifar import binary_records, pickled_records
 from normscope.data._download import Archive
 from normscope.data._files import check_content, read_bytes
 from normscope.data._idx import idx_array
+from normscope.data._imagenet32 import BatchImages, image_batch
+from normscope.data.streamed import StoredImages
 from normscope.errors import InputError
 from normscope.registry import Registry, check_choice
 
 
 @dataclass(frozen=True, eq=False)
 class RawData:
-    """Images as stored, (n, c, h, w) of 0..maximum, and labels, (n,)."""
+    """Images as stored, (n, c, h, w) of 0..maximum, in memory or in files, and labels, (n,)."""
 
-    images: NDArray[np.uint8]
+    images: NDArray[np.uint8] | StoredImages
     labels: NDArray[np.int64]
     maximum: int = 255
 
@@ -150,6 +153,67 @@ class CifarSource(Source):
 
 
 @dataclass(frozen=True)
+class ImageNet32Source(Source):
+    """ImageNet at 32 x 32 pixels, as published by Chrabaszcz et al. 2017 in pickled batches.
+
+    The files stay where they are: reading them once finds where the images lie in each, so that
+    memory holds one file (0.4 GB) for a moment and then only labels. ``verify`` wants all files and
+    the published number of images; without it, those batches that exist are taken.
+
+    Attributes:
+        classes: the numbers of the classes in the files.
+        files: per split the names of the batches.
+        images: per split the published number of images.
+    """
+
+    classes: tuple[str, ...] = tuple(str(k) for k in range(1, 1001))
+    files: Mapping[str, tuple[str, ...]] = field(
+        default_factory=lambda: {
+            "train": tuple(f"train_data_batch_{k}" for k in range(1, 11)),
+            "test": ("val_data",),
+        }
+    )
+    images: Mapping[str, int] = field(default_factory=lambda: {"train": 1_281_167, "test": 50_000})
+    places: tuple[str, ...] = ("imagenet32", "Imagenet32", "Imagenet32_train", "Imagenet32_val", "")
+
+    def read(self, split: str, folder: Path, *, verify: bool) -> RawData:
+        """Images and labels of ``split``; ``"test"`` is what ImageNet calls validation."""
+        paths = [self._path(folder, name) for name in self.files[self.checked_split(split)]]
+        found = [path for path in paths if path is not None]
+        if not found or (verify and len(found) < len(paths)):
+            self._missing(folder, self.files[split][paths.index(None)])
+        batches = [image_batch(path) for path in found]
+        key = " ".join(f"{path.name} {path.stat().st_size}" for path in found)
+        labels = np.concatenate([labels for _, labels in batches])
+        if verify and len(labels) != self.images[split]:
+            raise InputError(
+                f"The files of ImageNet 32 x 32 in {found[0].parent} hold {len(labels)} images, "
+                f"the published ones {self.images[split]}. Fetch them again; for a part of them, "
+                "or data of your own in this layout, pass verify=False."
+            )
+        return RawData(BatchImages([images for images, _ in batches], key), labels)
+
+    def _path(self, folder: Path, name: str) -> Path | None:
+        paths = (folder / place / name for place in self.places)
+        return next((path for path in paths if path.is_file()), None)
+
+    def _missing(self, folder: Path, name: str) -> NoReturn:
+        raise InputError(
+            f"ImageNet 32 x 32 was not found: there is no {folder / self.places[0] / name}. "
+            "Download Train(32x32) and Val(32x32) from https://image-net.org/download-images (free "
+            f"account; 4 GB unpacked), unpack both into {folder / self.places[0]}, or pass "
+            "data_dir= (--data-dir on the command line, or NORMSCOPE_DATA) for the folder "
+            "above it. 'random:3x32x32,classes=1000' has the same shape and needs no file."
+        )
+
+    def fetch(self, folder: Path) -> None:
+        """Refused if a file is missing: ImageNet cannot be had without an account."""
+        for name in (name for names in self.files.values() for name in names):
+            if self._path(folder, name) is None:
+                self._missing(folder, name)
+
+
+@dataclass(frozen=True)
 class DigitsSource(Source):
     """1797 digits of 8 x 8 pixels that come with the package (licence: _digits_LICENSE.txt).
 
@@ -251,5 +315,11 @@ _CIFAR = CifarSource(
 )
 data_sets: Registry[Source] = Registry(
     "data set",
-    {"digits": DigitsSource(), "mnist": _MNIST, "fashion-mnist": _FASHION, "cifar10": _CIFAR},
+    {
+        "digits": DigitsSource(),
+        "mnist": _MNIST,
+        "fashion-mnist": _FASHION,
+        "cifar10": _CIFAR,
+        "imagenet32": ImageNet32Source(),
+    },
 )

@@ -11,12 +11,12 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 from torch.utils.data import Dataset, TensorDataset
 
-from normscope.data import Batches, DataSet, load_data
+from normscope.data import Batches, DataSet, StreamedData, load_data
 from normscope.errors import InputError
 from normscope.messages import kind_of
 from normscope.subject.batch import plain
 from normscope.subject.reading import Listed, Reading, Source
-from normscope.subject.sources import Loaded, Replayed, Rows, Samples
+from normscope.subject.sources import Loaded, Replayed, Rows, Samples, Streamed
 
 
 def as_source(data: Any, reading: Reading) -> Source:
@@ -43,7 +43,7 @@ def _source(data: Any, reading: Reading) -> Source:
     if isinstance(data, Batches):
         return _own_batches(data, reading)
     if isinstance(data, DataSet):
-        return Rows((data.images, data.labels), reading, repr(data))
+        return _rows(data, data.labels, reading, repr(data))
     if reading.augment is not None:
         raise InputError("augment= works on a DataSet. Wrap the tensors: DataSet(x, labels).")
     if isinstance(data, TensorDataset):
@@ -79,6 +79,11 @@ def repeatable(data: Any, num_batches: int | None = None) -> Any:
     return Replayed(data, num_batches) if isinstance(data, Iterator) else data
 
 
+def _rows(data: DataSet, targets: Tensor, reading: Reading, words: str) -> Rows:
+    kind = Streamed if isinstance(data, StreamedData) else Rows
+    return kind((data.images, targets), reading, words)
+
+
 def _own_batches(batches: Batches, reading: Reading) -> Source:
     """The batches that ``DataSet.batches`` made, as a loader's."""
     own = replace(
@@ -95,7 +100,7 @@ def _own_batches(batches: Batches, reading: Reading) -> Source:
         f"{data!r} in batches of {batches.batch_size}, seed {batches.seed}, shuffle "
         f"{batches.shuffle}, drop_last {batches.drop_last}, augment {augment}"
     )
-    made = Rows((data.images, data.one_hot() if batches.one_hot else data.labels), own, words)
+    made = _rows(data, data.one_hot() if batches.one_hot else data.labels, own, words)
     made.own_batches = True
     return made
 

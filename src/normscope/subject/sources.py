@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import zlib
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from normscope.data import batch_order
+from normscope.data import StreamedImages, batch_order, checksum
 from normscope.errors import InputError, NormscopeError, out_of_memory
 from normscope.messages import failure, kind_of
 from normscope.seeds import child_seed
@@ -55,10 +54,12 @@ class Rows(Source):
                 "samples; two batches without targets are [(first, None), (second, None)]."
             )
         check_finite(self._tree, "the data")
-        self._tensors, self._rows = leaves, rows[0]
-        self.per_epoch = self._limited(len(self._order(0)))
         shapes = " and ".join(str(tuple(t.shape[1:])) for t in leaves)
-        self.description = description or f"{self._rows} samples, {shapes}"
+        self._begin(leaves, description or f"{rows[0]} samples, {shapes}")
+
+    def _begin(self, parts: Sequence[Tensor | StreamedImages], description: str) -> None:
+        self._tensors, self._rows, self.description = parts, len(parts[0]), description
+        self.per_epoch = self._limited(len(self._order(0)))
 
     def _order(self, epoch: int) -> tuple[Tensor, ...]:
         r = self.reading
@@ -82,13 +83,21 @@ class Rows(Source):
         """A checksum of all tensors."""
         value = 0
         for tensor in self._tensors:
-            flat = tensor.detach().cpu().contiguous().reshape(-1)
-            value = zlib.crc32(flat.view(torch.uint8).numpy().data, value)
+            value = checksum(tensor, value)
         return f"{value:08x}"
 
     def smallest(self) -> Batch | None:
         """The last batch of an epoch, which is the smallest."""
         return list(self.epoch(0, (self.per_epoch or 1) - 1))[-1]
+
+
+class Streamed(Rows):
+    """The rows of a ``StreamedData``, which are read from its files as batches need them."""
+
+    def __init__(self, tree: Any, reading: Reading, description: str = "") -> None:
+        Source.__init__(self, reading)
+        self._tree = tree
+        self._begin(tree, description)
 
 
 class Loaded(Source):

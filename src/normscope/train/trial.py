@@ -6,7 +6,6 @@ import dataclasses
 import functools
 import math
 import os
-import zlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +13,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from normscope.data import load_data
+from normscope.data import checksum, load_data
 from normscope.data.dataset import DataSet
 from normscope.errors import InputError
 from normscope.nn import build, network
@@ -240,8 +239,8 @@ def _data(name: str, how: str, samples: int | None, test: int | None) -> tuple[D
 def _checksum(name: str, how: str, samples: int | None, test: int | None) -> str:
     value = 0
     for split in _data(name, how, samples, test):
-        for tensor in (split.images, split.labels):
-            value = zlib.crc32(tensor.contiguous().numpy().data, value)
+        for part in (split.images, split.labels):
+            value = checksum(part, value)
     return f"{value:08x}"
 
 
