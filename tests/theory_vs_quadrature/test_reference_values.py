@@ -222,6 +222,47 @@ class TestHeadlineNumbers:
         assert made["wei2019"] == pytest.approx(1.39e4, rel=5e-3)
         assert made["corrected"] == pytest.approx(810 / (2 * math.pi), rel=1e-9)
 
+    def test_convolution_as_plotted(self):
+        """On the axes of the paper's Fig. 1c, and the sum written out by hand at T to infinity."""
+        plotted = {"theory": "wei2019-as-plotted"}
+
+        def cnn(**options):
+            return ns.cnn((3, 32, 32), **CIFAR, weight_variance=2.0, bias_variance=0.5, **options)
+
+        plain = ns.predict(cnn(), **plotted)
+        assert plain.lambda_max == pytest.approx(1481.5, abs=0.05)
+        hats, tildes = [0.0], [1.0]  # (20)-(22) for two samples
+        for q, q_st in ((2.5, 0.5), (3.0, None), (3.5, None)):
+            pair = 2 * hats[-1] + 0.5 if q_st is None else q_st
+            c = pair / q
+            hats.append(q / (2 * math.pi) * (math.sqrt(1 - c * c) + c * (math.pi - math.acos(c))))
+            tildes.append(2 / (2 * math.pi) * (math.pi - math.acos(c)))
+        total = 810 * hats[3] + 540 * hats[2] * tildes[3] + 270 * hats[1] * tildes[2] * tildes[3]
+        assert plain.lambda_max == pytest.approx(total)
+        for gamma in (0.1, 1.0, 4.1):
+            made = ns.predict(cnn(norm="batch", gamma=gamma), **plotted)
+            x = gamma**2 / (2 * (0.5 + gamma**2))
+            by_hand = gamma**2 / (2 * math.pi) * (810 + 540 * x + 270 * x**2)
+            assert made.lambda_max == pytest.approx(by_hand)
+            assert made.lambda_max == pytest.approx(made.A2) == pytest.approx(made.per_layer.sum())
+        assert made.lambda_max == pytest.approx(3039, abs=0.5)
+        below, above = (
+            ns.predict(cnn(norm="batch", gamma=g), **plotted).lambda_max for g in (2.86, 2.88)
+        )
+        assert below < plain.lambda_max < above
+
+    @pytest.mark.parametrize("norm", [None, "batch"])
+    @pytest.mark.parametrize("samples", [None, 50])
+    def test_dense_networks_are_plotted_as_printed(self, norm, samples):
+        for act in ("relu", "gelu", "tanh"):
+            spec = ns.mlp([30, 50, 40, 3], activation=act, bias_variance=0.4, norm=norm)
+            printed, plotted = ns.predict(
+                spec, samples=samples, theory=("wei2019", "wei2019-as-plotted")
+            )
+            assert plotted.per_layer == pytest.approx(printed.per_layer)
+            for name in ("lambda_max", "lower", "upper", "trace", "flags", "parameters"):
+                assert getattr(plotted, name) == pytest.approx(getattr(printed, name)), name
+
     def test_pool_head(self):
         options = CIFAR | {"channels": [60, 120, 180], "head": "pool"}
         spec = ns.cnn((3, 32, 32), **options, weight_variance=2.0, bias_variance=0.5)

@@ -36,8 +36,8 @@ OPTIONS = (
     Option("head", opt.text, "cnn: flatten or pool", "NAME", "flatten", CONV),
     Option("branch_scale", opt.number, "resmlp: beta in x + beta (W phi(x) + b)", "B", 1.0, CONV),
     Option("samples", opt.samples, "number of samples T, or inf", "T", "inf", THEORY),
-    Option("theory", opt.names, "corrected, frozen, wei2019, or several with commas", "NAMES",
-           "corrected", THEORY),
+    Option("theory", opt.names, "corrected, frozen, wei2019, wei2019-as-plotted, or several with "
+           "commas", "NAMES", "corrected", THEORY),
     Option("parameters", opt.text, "weights or all", "SET", "weights", THEORY),
     Option("inputs", opt.text, "real data (samples, features) in place of random inputs",
            "FILE.npy", None, THEORY),
@@ -168,7 +168,7 @@ class _Answer:
         from normscope.theory import THEORIES
 
         request = self.request
-        theories = request.theories if "theory" in request.given else THEORIES
+        theories = request.theories if "theory" in request.given else THEORIES[:3]
         gammas = request.gammas if len(request.gammas) > 1 else _grid(request.gammas)
         plain, left_out = request.family(None, (None,), theories)
         normed, more = request.family(request.norm or "batch", gammas, theories)
@@ -191,6 +191,7 @@ def _print(request: _Request, shown: tuple[Prediction, ...]) -> None:
     output.print_text(_heading(request, shown[-1]))
     output.print_text("")
     rows = [prediction.row(request.momentum) for prediction in shown]
+    rows = [row | {"theory": row["theory"].replace("wei2019-", "")} for row in rows]  # 80 columns
     columns = list(COLUMNS)
     if any(prediction.standard_error is not None for prediction in shown):
         columns.insert(4, "s.e.")

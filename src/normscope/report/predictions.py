@@ -15,6 +15,7 @@ from normscope.results import Prediction, PredictionSet
 
 ALL = "all, within 1 %"
 COLOURS = {"corrected": PALETTE[0], "frozen": PALETTE[1], "wei2019": PALETTE[2]}
+COLOURS |= {"wei2019-as-plotted": PALETTE[3]}
 DASHES = ([1, 0], [6, 4], [2, 3], [9, 3, 2, 3])
 QUANTITIES = {"lambda_max": "λ_max, largest eigenvalue of JᵀJ/T", "critical_lr": "critical lr"}
 SAME = 0.01  # relative difference that the eye cannot tell apart on these axes
@@ -105,15 +106,14 @@ def _merged(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         for row in rows:
             if row["network"] == network:
                 curves.setdefault(row["theory"], []).append(row)
-        first, *others = curves
-        same = [first, *(name for name in others if _agree(curves[first], curves[name]))]
-        name = ALL if len(same) == every else " = ".join(same)
-        curves[first] = [
-            row | {"theory": name if len(same) > 1 else first} for row in curves[first]
-        ]
-        merged += [
-            row for name in curves if name == first or name not in same for row in curves[name]
-        ]
+        groups: list[list[str]] = []
+        for name, curve in curves.items():
+            same = next((g for g in groups if _agree(curves[g[0]], curve)), None)
+            groups.append([name]) if same is None else same.append(name)
+        for group in groups:
+            whole = len(group) == every > 1
+            name = ALL if whole else " = ".join(group)
+            merged += [row | {"theory": name} for row in curves[group[0]]]
     return merged
 
 

@@ -28,7 +28,7 @@ class Prediction(Drawable):
 
     Attributes:
         spec: the network.
-        theory: ``"corrected"``, ``"frozen"`` or ``"wei2019"``.
+        theory: ``"corrected"``, ``"frozen"``, ``"wei2019"`` or ``"wei2019-as-plotted"``.
         samples: T, or None for the limit T to infinity.
         parameters: ``"weights"`` or ``"all"``.
         lambda_max: largest eigenvalue to leading order, or None; ``reason`` says why.

@@ -17,7 +17,7 @@ from normscope.theory.fisher import (
     mean_direction,
     split_lambda_max,
 )
-from normscope.theory.grams import Gram
+from normscope.theory.grams import PLOTTED, Gram
 from normscope.theory.kernel import PairwiseGram, pairwise_gram
 from normscope.theory.meanfield.networks import Networks
 from normscope.theory.meanfield.order import GramTerms
@@ -82,7 +82,7 @@ def assembled(
         samples=samples,
         parameters=parameters,
         equations=gram.equations,
-        sums=None if gram.printed is not None and not nets.dense else (sums.a1, sums.a2),
+        sums=None if theory == "wei2019" and not nets.dense else (sums.a1, sums.a2),
     )
 
 
@@ -256,6 +256,7 @@ def _assumptions(
                 "corrected": "Batch statistics are differentiated (train mode), T >> 1.",
                 "frozen": "Batch statistics are held constant.",
                 "wei2019": "As printed: statistics constant, variance taken as q, T to infinity.",
+                PLOTTED: "As plotted: statistics constant, variance taken as q, T to infinity.",
             }[theory]
         )
         smooth = [x.activation for x in spec.layers[:-1] if not _homogeneous(x.activation)]

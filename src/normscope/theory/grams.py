@@ -1,4 +1,4 @@
-"""T F* of a stack of networks under one of the three theories."""
+"""T F* of a stack of networks under one of the theories."""
 
 from __future__ import annotations
 
@@ -34,6 +34,8 @@ from normscope.theory.meanfield.order import (
 from normscope.theory.meanfield.residual import residual_gram
 from normscope.theory.meanfield.vanilla import layer_norm_forward, plain_forward
 
+PLOTTED = "wei2019-as-plotted"  # positions counted as in the paper's figures, not as in (45)
+PRINTED = ("wei2019", PLOTTED)  # the variance behind batch norm is taken as q
 TINY_GAMMA = 1e-6  # stands for gamma = 0: ratios of vanishing variances stay defined
 
 
@@ -45,7 +47,7 @@ class Gram:
     order: dict[str, Array]
     slope: Array | None  # (n,), A2' where the linearised form holds
     last_hats: tuple[Array, Array] | None  # (n,) each, for the lower bound (22)
-    printed: Array | None  # (L, n), f_l that replace the terms under "wei2019"
+    printed: Array | None  # (L, n), f_l that replace the terms under PRINTED theories
     equations: tuple[Equation, ...]
 
     def per_layer(self, samples: Array) -> Array:
@@ -83,10 +85,10 @@ def _kept(terms: GramTerms, present: Array) -> GramTerms:
 
 
 def _check_covered(nets: Networks, theory: str) -> None:
-    if theory == "wei2019" and (nets.norm == "layer" or nets.branch_scale is not None):
+    if theory in PRINTED and (nets.norm == "layer" or nets.branch_scale is not None):
         what = "layer norm" if nets.norm == "layer" else "residual branches"
         raise TheoryError(
-            f"theory='wei2019' covers networks without norm and with batch norm. Found {what}. "
+            f"theory={theory!r} covers networks without norm and with batch norm. Found {what}. "
             "Use theory='corrected'."
         )
     if nets.norm == "batch" and (nets.weight_variance[:-1] == 0).any():
@@ -114,7 +116,7 @@ def _check_covered(nets: Networks, theory: str) -> None:
 def _frozen(nets: Networks, theory: str) -> Gram:
     forward_of: Callable[[Networks], Forward]
     if nets.norm == "batch":
-        forward_of = printed_forward if theory == "wei2019" else frozen_forward
+        forward_of = printed_forward if theory in PRINTED else frozen_forward
     else:
         forward_of = layer_norm_forward if nets.norm == "layer" else plain_forward
     forward = forward_of(nets)
@@ -124,11 +126,13 @@ def _frozen(nets: Networks, theory: str) -> Gram:
         kinds["gamma"], kinds["beta"] = _affine(nets, order)
     used: list[Callable[..., object]] = [forward_of, backward, weight_terms]
     printed = None
-    if theory == "wei2019":
+    if theory == PLOTTED:
+        printed = kinds["weight"].offdiagonal
+    elif theory in PRINTED:
         printed = terms_as_printed(nets, forward)
         used.append(terms_as_printed)
     slope = overlap_slope(nets, order) if nets.norm != "batch" and nets.dense else None
-    hats = _hats(nets) if nets.norm == "batch" and theory != "wei2019" else None
+    hats = _hats(nets) if nets.norm == "batch" and theory not in PRINTED else None
     return Gram(kinds, _as_dict(order), slope, hats, printed, _equations(used))
 
 

@@ -16,11 +16,11 @@ from normscope.results.prediction import Prediction, PredictionSet
 from normscope.seeds import checked_seed
 from normscope.spec import NetworkSpec
 from normscope.theory.assemble import assembled, assembled_from_data
-from normscope.theory.grams import gram_of
+from normscope.theory.grams import PRINTED, gram_of
 from normscope.theory.kernel import input_gram
 from normscope.theory.meanfield.networks import shape_of, stack
 
-THEORIES = ("corrected", "frozen", "wei2019")
+THEORIES = ("corrected", "frozen", *PRINTED)
 PARAMETER_SETS = ("weights", "all")
 
 
@@ -71,10 +71,12 @@ def predict(
         spec: one network, or several (then all are computed in one vectorised call).
         samples: T; None is the limit T to infinity.
         theory: ``"corrected"`` (batch norm in train mode, full Jacobian), ``"frozen"``
-            (statistics held constant) or ``"wei2019"`` (as printed); a tuple gives all of them.
-            Networks without batch norm differ only under ``"wei2019"``.
+            (statistics held constant), ``"wei2019"`` (as printed) or ``"wei2019-as-plotted"``
+            (as in the paper's figures: the positions of convolutions are counted right, dense
+            networks are as printed); a tuple gives all of them. Without batch norm only
+            ``"wei2019"`` differs.
         parameters: ``"weights"``, as in the papers, or ``"all"``: biases, gamma and beta too
-            (``"wei2019"`` has weights only).
+            (Wei's theories have weights only).
         inputs: real data in place of iid Gaussian inputs, an array (samples, features) or a
             ``DataSet``; dense networks.
         outputs: outputs (samples, classes) of one network before a norm on the outputs; layer,
@@ -131,7 +133,7 @@ def _from_theory(
         members = [specs[i] for i in indices]
         nets = stack(members, math.inf if samples is None else samples)
         for theory in theories:
-            counted = "weights" if theory == "wei2019" else parameters  # as the paper counts
+            counted = "weights" if theory in PRINTED else parameters  # as the paper counts
             with np.errstate(over="ignore", invalid="ignore"):
                 gram = gram_of(nets, theory, counted)
             for column, index in enumerate(indices):

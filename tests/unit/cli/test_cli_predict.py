@@ -130,6 +130,18 @@ def test_the_file_knows_every_flag(capsys, tmp_path):
         assert f"key '{option.name}'" in error([SMALL, "--config", path], capsys)
 
 
+def test_the_theory_as_plotted(capsys):
+    words = ["cnn:3x32x32:30-60-90", "--stride", "2", "--bias-variance", "0.5", "--norm", "batch",
+             "--gamma", "4.1", "--theory", "corrected,wei2019,wei2019-as-plotted"]  # fmt: skip
+    shown = output(words, capsys).out
+    assert max(map(len, shown.splitlines())) <= 80
+    rows = [x.split() for x in shown.splitlines() if x.lstrip().startswith(("none ", "batch "))]
+    found = {(row[0], row[2]): float(row[3]) for row in rows}
+    assert found["none", "as-plotted"] == pytest.approx(1481.5)
+    assert found["batch", "as-plotted"] == pytest.approx(3039, abs=1)
+    assert found["none", "wei2019"] > 1e5
+
+
 def test_the_table_at_80_columns(capsys):
     words = [*PAPER, "--norm", "batch", "--gamma", "0.1,0.5,1", "--samples", "400",
              "--theory", "corrected,frozen,wei2019"]  # fmt: skip

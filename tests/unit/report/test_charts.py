@@ -140,6 +140,9 @@ def test_theories_that_agree_are_one_line():
         r["theory"] for r in rows(predictions(conv, *normed).chart()) if r["network"] == "no norm"
     }
     assert both == {"corrected = frozen", "wei2019"}
+    dense = ns.mlp([20, 30, 3], norm="batch")
+    four = predictions(dense, theory=(*THEORIES, "wei2019-as-plotted")).chart()
+    assert {r["theory"] for r in rows(four)} >= {"wei2019 = wei2019-as-plotted"}
     two = predictions(conv, *normed, theory=("corrected", "frozen")).chart()
     assert {r["theory"] for r in rows(two) if r["network"] == "no norm"} == {"all, within 1 %"}
     assert {r["theory"] for r in rows(two) if r["network"] == "batch norm"} == {
