@@ -66,7 +66,7 @@ def load_data(
     if download:
         source.fetch(folder)
     raw = source.read(split, folder, verify=verify)
-    computed = standardize in ("dataset", "channel", "pixel")
+    computed = isinstance(standardize, str) and standardize in ("dataset", "channel", "pixel")
     needs_training = split != "train" and computed
     training = source.read("train", folder, verify=verify) if needs_training else raw
     images = training.images

@@ -13,6 +13,7 @@ from normscope.cli.targets import data_target
 from normscope.data import DataSet, FlipAndCrop, StreamedData, data_sets
 from normscope.data._imagenet32 import BatchImages, Mapped, image_batch
 from normscope.errors import InputError, NormscopeError
+from normscope.train.trial import checksum_of, training_trial
 
 SIZES = [7, 5, 12]
 
@@ -218,6 +219,18 @@ def test_a_folder_without_parts_and_a_run_on_it(tmp_path):
     assert ns.load_data(name).input_shape == (3, 32, 32)
     with pytest.raises(InputError, match="no part for testing"):
         ns.load_data(name, "test")
+
+
+def test_a_trial_of_a_sweep_on_a_folder(tmp_path):
+    write_folder(tmp_path)
+    settings = {"network": "mlp:192-4-2", "data": f"folder:{tmp_path}:size=8", "lr": 0.1}
+    settings |= {"steps": 2, "batch_size": 4, "loss": "cross_entropy"}
+    for samples in (None, 7):  # streamed, and a subset in memory
+        assert np.isfinite(training_trial(**settings, samples=samples).test_loss)
+    checksum = checksum_of(settings)
+    (tmp_path / "train" / "cat" / "2.PNG").unlink()
+    changed = checksum_of({**settings, "data": f"folder:{tmp_path}/:size=8"})  # not the cached one
+    assert changed != checksum
 
 
 def test_images_of_any_shape_are_resized_and_the_middle_is_cut_out(tmp_path):
