@@ -14,7 +14,9 @@ from pathlib import Path
 STALE_SECONDS = 3600.0
 
 
-def write_atomically(path: str | os.PathLike[str], content: bytes | str) -> None:
+def write_atomically(
+    path: str | os.PathLike[str], content: bytes | str, *, once: bool = False
+) -> None:
     """Give ``path`` this content; a kill or a full disk leaves the old file or the new one.
 
     The bytes go to a file beside it first and reach the disk before the name changes. Each writer
@@ -23,6 +25,8 @@ def write_atomically(path: str | os.PathLike[str], content: bytes | str) -> None
     Args:
         path: The file. A symbolic link is followed; a device or a pipe is written to directly.
         content: The new content; text is written as UTF-8.
+        once: A file that is there already is left as it is, also one that another process has
+            written at this moment.
     """
     data = content.encode() if isinstance(content, str) else content
     target = Path(os.path.realpath(path))
@@ -37,9 +41,12 @@ def write_atomically(path: str | os.PathLike[str], content: bytes | str) -> None
             stream.write(data)
             stream.flush()
             os.fsync(stream.fileno())
-        if target.exists():
-            scratch.chmod(target.stat().st_mode & 0o7777)
-        os.replace(scratch, target)
+        if once and _linked(scratch, target):
+            scratch.unlink()
+        else:
+            if target.exists():
+                scratch.chmod(target.stat().st_mode & 0o7777)
+            os.replace(scratch, target)
     except BaseException:
         scratch.unlink(missing_ok=True)
         raise
@@ -59,6 +66,17 @@ def check_writable(path: str | os.PathLike[str]) -> None:
         scratch.touch(exist_ok=False)
     finally:
         scratch.unlink(missing_ok=True)
+
+
+def _linked(scratch: Path, target: Path) -> bool:
+    """Give the file its second name, unless the name is taken; False where there are no links."""
+    try:
+        os.link(scratch, target)
+    except FileExistsError:
+        pass
+    except OSError:
+        return target.exists()
+    return True
 
 
 def _scratch(target: Path) -> Path:

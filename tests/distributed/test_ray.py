@@ -140,6 +140,37 @@ def test_a_cluster_that_is_not_there(tmp_path):
         check_reachable("nonsense")
 
 
+def test_more_than_the_machine_has_is_refused(tmp_path):
+    """Ray itself would wait for ever."""
+    with pytest.raises(InputError, match="no node has 500 CPUs"):
+        ns.sweep(product, {"x": [1]}, output=tmp_path, executor="ray", cpus_per_trial=500)
+
+
+def test_a_ray_of_the_caller_is_left_alone(tmp_path):
+    """In a process of its own: the caller's cluster must still work afterwards."""
+    code = textwrap.dedent(
+        """
+        import sys, ray
+        import normscope as ns
+        from sweep_trials import product
+
+        ray.init("local", num_cpus=1, include_dashboard=False, log_to_driver=False)
+        try:
+            ns.sweep(product, {"x": [1]}, output=sys.argv[1], executor="ray")
+        except ns.NormscopeError as error:
+            print(error)
+        print(ray.get(ray.put("still there")))
+        """
+    )
+    paths = os.pathsep.join([str(Path(__file__).parents[1]), *filter(None, sys.path)])
+    ran = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "s")], capture_output=True, text=True,
+        env=os.environ | {"PYTHONPATH": paths}, timeout=120, check=False,
+    )  # fmt: skip
+    assert "ray.shutdown()" in ran.stdout, ran.stderr[-2000:]
+    assert "still there" in ran.stdout
+
+
 def test_a_port_at_which_something_else_listens():
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))

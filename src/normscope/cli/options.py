@@ -215,6 +215,8 @@ def numbers(value: Any) -> tuple[float, ...]:
     ``linspace(start,stop,count)`` is the same, ``logspace(a,b,count)`` goes from 10^a to 10^b.
     """
     if isinstance(value, str) and (match := _SPACED.fullmatch(value.strip())):
+        if match[2].count(",") != 2:
+            raise InputError(f"A range is {match[1]}(a,b,count). Got {value!r}.")
         points = _spaced(":".join(match[2].split(",")))
         return points if match[1] == "linspace" else tuple(10.0**point for point in points)
     if isinstance(value, str) and ":" in value:

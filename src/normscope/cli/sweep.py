@@ -18,6 +18,7 @@ from normscope.errors import InputError
 from normscope.subject.interrupts import interruptible
 
 NETWORK, TRAINING, RUN, CLUSTER = "network and data", "training", "run", "cluster"
+DATA = ("data", "samples", "test_samples", "standardize")  # settings that say which samples
 TIMED, PATIENCE = 3, 20.0  # trials of a dry run, and seconds after which no other is begun
 
 
@@ -49,8 +50,13 @@ SETTINGS = (
     Option("activation", opt.names, "relu, tanh, ...", "NAME", group=NETWORK),
     Option("weight_variance", opt.numbers, "weights are N(0, this / fan-in)", "S2", group=NETWORK),
     Option("bias_variance", opt.numbers, "biases are N(0, this)", "S2", group=NETWORK),
+    Option("last_norm", _names, "norm of the outputs", "NAME", group=NETWORK),
+    Option("kernel", _whole, "cnn: side of the kernels", "N", group=NETWORK),
     Option("stride", _whole, "cnn: of every convolution", "N", group=NETWORK),
     Option("padding", _whole, "cnn: zeros on every side", "N", group=NETWORK),
+    Option("outputs", _whole, "cnn: classes", "N", group=NETWORK),
+    Option("head", opt.names, "cnn: flatten or pool before the last layer", "NAME", group=NETWORK),
+    Option("branch_scale", opt.numbers, "resmlp: factor of the branches", "X", group=NETWORK),
     Option("trained", opt.names, "all parameters, or weights only", "SET", group=NETWORK),
     Option("lr", opt.numbers, "learning rate", "LR", group=TRAINING),
     Option("loss", opt.names, "cross_entropy or mse", "LOSS", group=TRAINING),
@@ -106,17 +112,21 @@ example:
 def prepared(words: Sequence[str]) -> list[str]:
     """``name=values`` as flags, and a TOML file in the place of the network as the settings."""
     made, seen = list[str](), set[str]()
-    for place, word in enumerate(words):
+    taking = {option.flag for option in OPTIONS if option.metavar} | {"--config"}
+    for before, word in zip(["", *words], words, strict=False):
         name, equals, _ = word.partition("=")
-        if equals and not word.startswith("-") and name.replace("_", "").isalnum():
-            if name in seen:
-                raise InputError(f"{name} is given twice. Put all its values in one list.")
-            seen.add(name)
-            made.append(f"--{name.replace('_', '-')}{word[len(name) :]}")
-        elif place == 0 and word.endswith(".toml"):
+        is_value = before in taking
+        if equals and not is_value and name.replace("_", "").isalnum():
+            name = f"--{name.replace('_', '-')}"
+            made.append(name + word[word.index("=") :])
+        elif word.endswith(".toml") and not is_value and not name.startswith("--"):
             made += ["--config", word]
         else:
             made.append(word)
+        if name.startswith("--"):
+            if name in seen:
+                raise InputError(f"{name[2:]} is given twice. Put all its values in one list.")
+            seen.add(name)
     return made
 
 
@@ -147,8 +157,9 @@ def run(given: dict[str, Any]) -> int | None:
                 lock="no_lock" not in given, **passed,
             )  # fmt: skip
     except KeyboardInterrupt:
-        saved = len(Sweep(given["output"]).found.done)
-        output.note(f"{saved} trials are saved. The same command goes on from there.")
+        with contextlib.suppress(InputError):  # interrupted before there was a plan
+            saved = len(Sweep(given["output"]).found.done)
+            output.note(f"{saved} trials are saved. The same command goes on from there.")
         raise
     show(found, given)
     if found.complete and not given.get("json"):
@@ -160,31 +171,35 @@ def show_map(found: Any) -> None:
     """Where training is stable, if the sweep is over the learning rate and one more setting."""
     from normscope.train import stability_map
 
-    varying = [name for name in found.plan.varying if name not in ("lr", "seed")]
-    if len(varying) == 1 and "lr" in found.plan.varying:
-        with contextlib.suppress(InputError):  # such as a setting that is no number
+    if "lr" in found.plan.varying:
+        with contextlib.suppress(InputError):  # no other setting, several, or one without numbers
+            made = stability_map(found)
             output.print_text("")
-            output.print_summary(stability_map(found))
+            output.print_summary(made)
 
 
-def _settings(given: dict[str, Any]) -> dict[str, Any]:
+def _settings(given: dict[str, Any]) -> Any:
     """The grid, with the checksum of the data; what no trial could use is found right now."""
     from normscope.sweeps.plan import grid
     from normscope.train.trial import check_settings, checksum_of
 
     settings = {o.name: given[o.name] for o in SETTINGS if o.name in given}
-    if len(settings["data"]) > 1:
-        raise InputError(f"One data set at a time. Got {', '.join(settings['data'])}.")
-    rows = grid(settings)
-    for row in (rows[0], rows[-1]):
-        check_settings(row)
-    sizes = {name: len(settings.get(name, ())) for name in ("samples", "test_samples")}
-    if max(sizes.values()) > 1 or len(settings.get("standardize", ())) > 1:
-        return settings  # each trial has data of its own
-    return settings | {"data_checksum": [checksum_of(rows[0])]}
+    rows, seen = grid(settings), set[Any]()
+    for place, row in enumerate([rows[-1], *rows]):  # both ends, and each word once
+        words = {item for item in row.items() if not isinstance(item[1], int | float)}
+        if place < 2 or not words <= seen:
+            seen |= words
+            check_settings(row)
+    sums: dict[Any, str] = {}
+    for row in rows:
+        if (which := tuple(map(row.get, DATA))) not in sums:
+            sums[which] = checksum_of(row)
+    if len(sums) == 1:
+        return settings | {"data_checksum": list(sums.values())}
+    return [row | {"data_checksum": sums[tuple(map(row.get, DATA))]} for row in rows]
 
 
-def _dry_run(settings: dict[str, Any], seeds: int, workers: int | None) -> None:
+def _dry_run(settings: Any, seeds: int, workers: int | None) -> None:
     """Count the trials, and time a few."""
     from normscope.sweeps.executors import usable_cores
     from normscope.sweeps.live import duration
@@ -193,7 +208,8 @@ def _dry_run(settings: dict[str, Any], seeds: int, workers: int | None) -> None:
     from normscope.train import TRAINING
 
     plan = make_plan(TRAINING, settings, seeds)
-    sizes = [f"{len(set(map(repr, (r.get(n) for r in plan.rows))))} {n}" for n in plan.varying]
+    names = [name for name in plan.varying if name != "data_checksum"]
+    sizes = [f"{len(set(map(repr, (r.get(n) for r in plan.rows))))} {n}" for n in names]
     output.print_text(f"{len(plan.rows)} trials: {' x '.join(sizes) or 'one setting'}")
     task, began, seconds = Task(TRAINING.function), time.monotonic(), list[float]()
     with output.working("Timing a few trials"):

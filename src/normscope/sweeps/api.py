@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
-from normscope.checks import checked_count, checked_target
+from normscope.checks import checked_count, checked_number, checked_target
+from normscope.errors import InputError
 from normscope.files import write_atomically
 from normscope.record import Record
 from normscope.registry import check_choice
@@ -89,6 +90,9 @@ def sweep(
     most = 1 if fail_fast else max_failures
     if most is not None:
         checked_count(most, "max_failures")
+    for name, amount in (("cpus_per_trial", cpus_per_trial), ("gpus_per_trial", gpus_per_trial)):
+        if checked_number(amount, name) < 0:
+            raise InputError(f"{name} must be a number from 0. Got {amount!r}.")
     if warning := store.prepare(plan):
         warnings.warn(warning, stacklevel=2)
     with driving(store, part, lock=lock):
@@ -180,10 +184,8 @@ class Sweep:
         lines = [head, f"{self.plan.function}, version {self.plan.version}"]
         if found.done:
             mean = found.seconds / len(found.done)
-            lines.append(
-                f"{mean:.3g} s a trial; what is missing takes {duration(mean * self.missing)} of "
-                "one worker"
-            )
+            left = f"; what is missing takes {duration(mean * self.missing)} of one worker"
+            lines.append(f"{mean:.3g} s a trial" + left * bool(self.missing))
         lines += [
             f"running: {who['shard']}, process {who['pid']} on {who['host']}, since {who['start']}"
             for who in drivers(self.store)
@@ -216,7 +218,9 @@ def _last(error: str, key: str) -> str:
 
 def _row(line: dict[str, Any]) -> Settings:
     error = (line["error"] or "").strip().splitlines()[-1:]
-    row = line["settings"] | dict(_flat(line["record"] or {}))
+    row = line["settings"]
+    made = _flat(line["record"] or {})
+    row = row | {f"record.{name}" if name in row else name: value for name, value in made}
     return row | {"status": line["status"], "error": "".join(error)}
 
 

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Iterator
 from importlib import metadata
 from typing import Any
@@ -41,6 +42,11 @@ class Ray(Executor):
     ) -> None:
         with _environment(QUIET | (ALONE if address == "local" else {})):
             self._ray = _imported()
+            if self._ray.is_initialized():
+                raise NormscopeError(
+                    "Ray is in use in this process already, and a sweep needs a connection of its "
+                    "own. Call ray.shutdown() first."
+                )
             if address != "local":
                 check_reachable(address)
             self._connect(address, workers)
@@ -49,6 +55,7 @@ class Ray(Executor):
             self._task, self._cpus = task.portable(dumps), resources[0]
             check = dumps((trial.fingerprint, example))
             self._expected = fingerprint_of(check)
+            self._check_resources(dict(zip(("CPU", "GPU"), resources, strict=True)), address)
             self._refuse_other_nodes(check)
             options = {"num_cpus": resources[0], "num_gpus": resources[1], "max_retries": 0}
             self._run = self._ray.remote(_checked_run).options(**options)
@@ -114,6 +121,18 @@ class Ray(Executor):
             self._ray.init(address, **quiet)
         except Exception as error:
             raise _unreachable(address, str(error)) from None
+
+    def _check_resources(self, wanted: dict[str, float], address: str) -> None:
+        """Say what Ray would wait for without a word."""
+        nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
+        for name, amount in wanted.items():
+            most = max((node.get(name, 0) for node in nodes), default=0)
+            if amount > most:
+                said = f"A trial takes {amount:g} {name}s, and no node has {amount:g} {name}s: the "
+                said += f"largest has {most:g}. Give a smaller --{name.lower()}s-per-trial"
+                if address == "local":
+                    raise InputError(said + ".")
+                warnings.warn(said + ", or let a larger node join.", stacklevel=2)
 
     def _refuse_other_nodes(self, check: bytes) -> None:
         """Ask every node for versions and data; one that differs is named."""

@@ -20,7 +20,7 @@ import filelock
 
 from normscope.errors import InputError, NormscopeError
 from normscope.files import write_atomically
-from normscope.sweeps.store import Store
+from normscope.sweeps.store import FULL, Store, writing
 
 PATIENCE = 10.0  # seconds to wait for others that are taking or giving up a lock
 
@@ -60,6 +60,9 @@ def driving(store: Store, shard: tuple[int, int] | None, *, lock: bool = True) -
     try:
         mine = _taken(store.locks, shard_name(shard))
     except (OSError, NotImplementedError) as error:
+        if getattr(error, "errno", None) in FULL:
+            with writing(store.folder, 0):
+                raise
         if isinstance(error, filelock.Timeout):
             raise BusyError(f"{store.locks} is held by another process. Try again.") from None
         warnings.warn(
@@ -100,7 +103,11 @@ def _taken(folder: Path, name: str) -> filelock.BaseFileLock:
             raise BusyError(_refusal(folder, name, name))
         about = {"host": socket.gethostname(), "pid": os.getpid()}
         about["start"] = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
-        write_atomically(folder / f"{name}.json", json.dumps(about))
+        try:
+            write_atomically(folder / f"{name}.json", json.dumps(about))
+        except BaseException:
+            mine.release()
+            raise
     return mine
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from normscope._version import __version__
+from normscope.checks import checked_count
 from normscope.errors import InputError
 from normscope.messages import kind_of
 from normscope.registry import near_match
@@ -133,7 +134,7 @@ class Plan:
         """The settings that differ between trials."""
         names = dict.fromkeys(name for row in self.rows for name in row)
         first = self.rows[0]
-        return [n for n in names if any(n not in r or r[n] != first.get(n) for r in self.rows)]
+        return [n for n in names if any(n not in r or _differ(r[n], first[n]) for r in self.rows)]
 
     def to_json(self) -> str:
         """The text of plan.json; what all trials share stands there once."""
@@ -216,10 +217,20 @@ def grid(
             dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())
         ]
     else:
-        rows = [{str(k): _plain(k, v) for k, v in row.items()} for row in settings]
+        listed: list[Any] = list(settings) if _is_several(settings) else [settings]
+        for row in listed:
+            if not isinstance(row, Mapping):
+                raise InputError(f"settings are a dict, or a list of dicts. Got {kind_of(row)}.")
+        rows = [{str(k): _plain(k, v) for k, v in row.items()} for row in listed]
     if seeds is not None:
-        numbers = list(range(seeds) if isinstance(seeds, int) else seeds)
-        rows = [row | {"seed": _plain("seed", seed)} for row in rows for seed in numbers]
+        numbers: Iterable[int] = (
+            [checked_count(seed, "each of seeds", least=0) for seed in seeds]
+            if not isinstance(seeds, int) and _is_several(seeds)
+            else range(checked_count(seeds, "seeds"))
+        )
+        if any("seed" in row for row in rows):
+            raise InputError("seed is given both as a setting and by seeds=. Give one of them.")
+        rows = [row | {"seed": seed} for row in rows for seed in numbers]
     if not rows:
         raise InputError("A sweep needs at least one trial. Got a grid without points.")
     return rows
@@ -235,9 +246,12 @@ def digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:20]
 
 
+def _is_several(value: Any) -> bool:
+    return not isinstance(value, str | Mapping) and hasattr(value, "__iter__")
+
+
 def _axis(name: str, value: Any) -> list[Any]:
-    several = not isinstance(value, str | Mapping) and hasattr(value, "__iter__")
-    values = [_plain(name, item) for item in (value if several else [value])]
+    values = [_plain(name, item) for item in (value if _is_several(value) else [value])]
     if not values:
         raise InputError(f"{name} has no value, so that there is no trial. Give at least one.")
     return values
@@ -257,6 +271,11 @@ def _plain(name: str, value: Any) -> Any:
         f"Settings are numbers, words, None or lists of these, so that they can be stored. Got "
         f"{kind_of(value)} for {name!r}."
     )
+
+
+def _differ(one: Any, other: Any) -> bool:
+    """1, 1.0 and True differ, and so do 0.0 and -0.0: the function may tell them apart."""
+    return one is not other and repr(one) != repr(other)
 
 
 def _again(key: str, seen: set[str]) -> bool:

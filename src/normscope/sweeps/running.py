@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import errno
 import json
 import multiprocessing
 import os
@@ -24,8 +23,8 @@ from normscope.errors import InputError, NormscopeError
 from normscope.messages import kind_of
 from normscope.record import Record
 from normscope.sweeps.plan import OWN, Settings, Trial
+from normscope.sweeps.store import FULL
 
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
@@ -99,8 +98,9 @@ class Task:
                 function = self.function
                 if isinstance(function, bytes):
                     function = pickle.loads(function)
+                    began = time.monotonic()  # the imports of a new process are no part of a trial
                 record = _as_json(function(**settings, **self._state(key)))
-        except Exception as failure:
+        except (Exception, SystemExit) as failure:
             error = traceback.format_exc()
             full = isinstance(failure, OSError) and failure.errno in FULL
         about: dict[str, Any] = {"host": socket.gethostname(), "pid": os.getpid()}

@@ -7,6 +7,7 @@ and no second driver can harm what is there; whoever reads takes the union of al
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import secrets
@@ -21,6 +22,7 @@ from normscope.files import sync_folder, write_atomically
 from normscope.sweeps.plan import Plan, digest
 
 MARK = ',"checksum":"'
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)  # what a full or read-only disk says
 
 
 class StoreError(NormscopeError, OSError):
@@ -46,6 +48,7 @@ class Entry:
         key: name of the trial.
         checksum: checksum of key, settings, status, record and error.
         failed: whether it failed.
+        seconds: how long it took.
         content: the line, as data.
         place: where it stands.
     """
@@ -53,6 +56,7 @@ class Entry:
     key: str
     checksum: str
     failed: bool
+    seconds: float
     content: dict[str, Any]
     place: Place
 
@@ -133,7 +137,7 @@ class Store:
                 raise InputError(f"{self.folder} holds other files. Give the sweep its own folder.")
             with writing(self.folder, 0):
                 self.folder.mkdir(parents=True, exist_ok=True)
-                write_atomically(path, plan.to_json())
+                write_atomically(path, plan.to_json(), once=True)
         there = self.plan()
         if difference := there.difference(plan):
             raise InputError(
@@ -157,7 +161,8 @@ class Store:
         A bad line is given as its place, a last line that was cut off as the name of its file.
         """
         for path in sorted(self.records.glob("*.jsonl"), key=_start):
-            with path.open("rb") as stream:
+            # a driver that ends without a result removes its journal
+            with contextlib.suppress(FileNotFoundError), path.open("rb") as stream:
                 for number, line in enumerate(stream, 1):
                     if not line.endswith(b"\n"):
                         yield path.name
@@ -180,7 +185,7 @@ class Store:
                 found.done[entry.key] = entry.place
                 checksums[entry.key] = entry.checksum
                 found.diverged += bool((entry.content["record"] or {}).get("diverged"))
-                found.seconds += entry.content["about"]["seconds"]
+                found.seconds += entry.seconds
             elif checksums[entry.key] != entry.checksum:
                 found.conflicts.append((entry.key, found.done[entry.key], entry.place))
         found.failed = {k: place for k, place in found.failed.items() if k not in found.done}
@@ -203,28 +208,31 @@ class Journal:
         self.path = store.records / f"{shard}.{start}.jsonl"
         self.written = 0
         with writing(store.folder, 0):
-            self._file = os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_APPEND)
+            how = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_APPEND
+            self._file = os.open(self.path, how, 0o666)
             sync_folder(store.records)
 
     def write(self, lines: list[str]) -> None:
         """Append lines; when this returns they are on the disk."""
-        whole = os.fstat(self._file).st_size
         data = memoryview("".join(line + "\n" for line in lines).encode())
         with writing(self.path.parent.parent, self.written):
+            whole = os.fstat(self._file).st_size
             try:
                 while data:
                     data = data[os.write(self._file, data) :]
                 os.fsync(self._file)
             except OSError:
-                os.ftruncate(self._file, whole)  # half a line would only be skipped later
+                with contextlib.suppress(OSError):  # half a line would only be skipped later
+                    os.ftruncate(self._file, whole)
                 raise
         self.written += len(lines)
 
     def close(self) -> None:
-        """Close the file; an empty one is removed."""
-        os.close(self._file)
-        if not self.written:
-            self.path.unlink(missing_ok=True)
+        """Close the file; an empty one is removed, if the disk still lets us."""
+        with contextlib.suppress(OSError):  # every line was synced, or its failure told
+            os.close(self._file)
+            if not self.written:
+                self.path.unlink()
 
 
 def line_of(
@@ -244,7 +252,8 @@ def _parsed(line: bytes, place: Place) -> Entry | Place:
         if not mark or digest(body) != checksum:
             return place
         content = json.loads(text)
-        return Entry(content["key"], checksum, content["status"] == "failed", content, place)
+        failed, seconds = content["status"] == "failed", float(content["about"]["seconds"])
+        return Entry(content["key"], checksum, failed, seconds, content, place)
     except (ValueError, KeyError, TypeError):
         return place
 

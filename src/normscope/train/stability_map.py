@@ -32,12 +32,13 @@ def stability_map(
     Args:
         sweep: a sweep of ``training_trial``, or its folder.
         axis: the other setting; by default the only one that varies besides ``lr`` and ``seed``.
+            No third one may vary.
         criterion: ``"diverges"``, or ``"does-not-learn"`` for losses with bounded gradients.
     """
     check_choice("criterion", criterion, CRITERIA)
     found = sweep if isinstance(sweep, Sweep) else Sweep(sweep)
     rows = _rows(found)
-    axis = _axis(found) if axis is None else axis
+    axis = _axis(found, axis)
     values, lrs, seeds = (_levels(found, name) for name in (axis, "lr", "seed"))
     shape = len(values), len(lrs), len(seeds)
     loss, failed = np.full(shape, np.nan), np.full(shape, np.nan)
@@ -81,15 +82,19 @@ def _rows(found: Sweep) -> list[dict[str, Any]]:
     return [] if rows.empty else rows[rows["status"] == "done"].to_dict("records")
 
 
-def _axis(found: Sweep) -> str:
-    others = [name for name in found.plan.varying if name not in ("lr", "seed")]
-    if len(others) != 1:
-        names = ", ".join(others) or "none"
+def _axis(found: Sweep, named: str | None) -> str:
+    if named is not None:
+        check_choice("setting", named, found.plan.rows[0])
+    others = [n for n in found.plan.varying if n not in ("lr", "seed", "data_checksum", named)]
+    axes = [named, *others] if named else others
+    if len(axes) != 1:
+        names = ", ".join(axes) or "none"
         raise InputError(
             "A stability map is over the learning rate and one more setting. Besides lr and seed "
-            f"vary: {names}. Name one of them."
+            f"this sweep has: {names}. "
+            + ("Take its table, or one sweep for each map." if axes else "Name a setting.")
         )
-    return others[0]
+    return axes[0]
 
 
 def _levels(found: Sweep, name: str) -> list[Any]:

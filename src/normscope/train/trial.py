@@ -173,9 +173,7 @@ def training_trial(
 
 def checksum_of(settings: dict[str, Any]) -> str:
     """A checksum of the training and test samples that a trial with these settings uses."""
-    names = ("samples", "test_samples")
-    how = settings.get("standardize", "channel")
-    return _checksum(settings["data"], how, *(settings.get(name) for name in names))
+    return _checksum(*_source(settings))
 
 
 def spec_of(settings: dict[str, Any]) -> NetworkSpec | None:
@@ -187,7 +185,7 @@ def spec_of(settings: dict[str, Any]) -> NetworkSpec | None:
 
 
 def check_settings(settings: dict[str, Any]) -> None:
-    """Refuse what no trial could be run with: network, data, optimizer, length."""
+    """Refuse what no trial could be run with: network, data, their shapes, optimizer, length."""
     TRAINING.check(settings)
     names = {field.name for field in dataclasses.fields(TrainingOptions)}
     options = TrainingOptions(**{k: v for k, v in settings.items() if k in names})
@@ -196,7 +194,8 @@ def check_settings(settings: dict[str, Any]) -> None:
     chosen = {k: v for k, v in settings.items() if k in SPEC_OPTIONS}
     model = _network(settings["network"], chosen, 0, settings.get("trained", "all"))
     options.build_optimizer(model)
-    checksum_of(settings)
+    training, _ = _data(*_source(settings))
+    evaluate(model, training.subset(min(2, len(training))), settings.get("loss", "cross_entropy"))
 
 
 def _fingerprint(settings: dict[str, Any]) -> dict[str, Any]:
@@ -224,6 +223,11 @@ def _network(name: str, options: dict[str, Any], seed: int, trained: str) -> nn.
         for parameter in model.parameters():
             parameter.requires_grad_(parameter.ndim > 1)
     return model
+
+
+def _source(settings: dict[str, Any]) -> tuple[str, str, int | None, int | None]:
+    how = settings.get("standardize", "channel")
+    return settings["data"], how, settings.get("samples"), settings.get("test_samples")
 
 
 @functools.lru_cache(maxsize=4)

@@ -57,6 +57,33 @@ def test_a_file_takes_all_of_it(capsys, tmp_path):
     assert len(Sweep(tmp_path / "u").plan.rows) == 6
 
 
+def test_a_file_may_stand_behind_flags(capsys, tmp_path):
+    (tmp_path / "m.toml").write_text(
+        'network = "mlp:64-8-10"\ndata = "digits"\nsteps = 2\nlr = [0.1, 0.2]\nworkers = 1\n'
+    )
+    file = tmp_path / "m.toml"
+    for place, words in enumerate((["--dry-run", file], ["--output", tmp_path / "s.toml", file])):
+        out = said(words, capsys).out
+        assert ("2 trials: 2 lr", "2 of 2 trials done")[place] in out
+
+
+def test_every_setting_of_a_network_can_be_swept(capsys, tmp_path):
+    words = ["cnn:1x8x8:4-4", "--data", "digits", "--steps", "2", "--workers", "1", "lr=0.1",
+             "kernel=1,3", "head=pool,flatten", "last_norm=none,batch"]  # fmt: skip
+    said([*words, "--output", tmp_path / "s"], capsys)
+    assert Sweep(tmp_path / "s").complete
+    assert len(Sweep(tmp_path / "s").plan.rows) == 8
+
+
+def test_every_trial_knows_the_checksum_of_its_data(capsys, tmp_path):
+    """Also where samples or data sets are what is swept: other data are another trial."""
+    said([*NET, "lr=0.1", "samples=100,200", "--output", tmp_path / "s"], capsys)
+    rows = Sweep(tmp_path / "s").plan.rows
+    assert [row["data_checksum"] for row in rows] == [
+        checksum_of({"data": "digits", "samples": n}) for n in (100, 200)
+    ]
+
+
 def test_status_export_and_chart(capsys, tmp_path):
     folder = tmp_path / "s"
     said([*NET, *GRID, "--output", folder, "--shard", "1/3"], capsys)
@@ -88,10 +115,16 @@ def test_a_dry_run_counts_and_times(capsys, tmp_path):
         ([*NET, "lr=0.1"], ["Which folder?"]),
         ([*NET, "lr=0.1", "gama=1", "--output", "s"], ["unknown flag --gama", "--gamma"]),
         ([*NET, "lr=0.1", "lr=0.2", "--output", "s"], ["lr is given twice"]),
+        ([*NET, "lr=0.1", "--lr", "0.2", "--output", "s"], ["lr is given twice"]),
+        ([*NET, "lr=0.1", "--lr=0.2", "--output", "s"], ["lr is given twice"]),
+        ([*NET, "lr=0.1", "norm=batch,bach,layer", "--output", "s"], ["Unknown norm 'bach'"]),
+        ([*NET, "lr=0.1", "activation=relu,relo,tanh", "--output", "s"], ["relo"]),
+        (["mlp:60-8-10", *NET[1:], "lr=0.1", "--output", "s"], ["cannot be run", "64"]),
+        ([NET[0], "data=digits,dgits", "steps=4", "lr=0.1", "--output", "s"], ["'digits'"]),
         ([*NET, "lr=", "--output", "s"], ["--lr", "Expected a number"]),
-        ([*NET, "lr=linspace(1,2)", "--output", "s"], ["start:stop:count"]),
+        ([*NET, "lr=linspace(1,2)", "--output", "s"], ["linspace(a,b,count)", "linspace(1,2)"]),
         ([*NET, "lr=0.1,0.1", "--output", "s"], ["Two trials have the same settings"]),
-        ([*NET, "lr=0.1", "seeds=0", "--output", "s"], ["at least one trial"]),
+        ([*NET, "lr=0.1", "seeds=0", "--output", "s"], ["seeds must be a whole number from 1"]),
         ([*NET, "lr=0.1", "batch_size=1.5", "--output", "s"], ["whole numbers"]),
         ([*NET, "lr=0.1", "--shard", "0/4", "--output", "s"], ["i from 1 to n"]),
         ([*NET, "lr=0.1", "--shard", "5/4", "--output", "s"], ["i from 1 to n"]),
@@ -117,10 +150,10 @@ def test_another_sweep_in_the_folder_is_refused(capsys, tmp_path):
 
 
 def test_failed_trials_are_told_by_the_exit_code(capsys, tmp_path):
-    """A network that the data do not fit."""
-    words = ["mlp:60-8-10", *NET[1:], "lr=0.1,1", "--output", tmp_path / "s"]
+    """Batch norm over one sample, in the middle of a list."""
+    words = [*NET, "lr=0.1", "--norm", "batch", "batch_size=64,1,32", "--output", tmp_path / "s"]
     out = said(words, capsys, code=3).out
-    assert "0 of 2 trials done (0 diverged), 2 failed" in out
+    assert "2 of 3 trials done (0 diverged), 1 failed" in out
     error = said([*words, "--retry-failed", "--fail-fast"], capsys, code=2).err
     assert_one_line(error, ["1 trials failed", "sweep status"])
 

@@ -7,7 +7,7 @@ import pytest
 
 import normscope as ns
 from normscope.errors import InputError, NormscopeError
-from normscope.sweeps import Sweep
+from normscope.sweeps import Sweep, running
 from sweep_trials import deadly, failing, logged, product, remembering
 
 LOCAL = [{"executor": "serial"}, {"executor": "processes", "workers": 2}]
@@ -27,6 +27,12 @@ def threads(x: int) -> dict:
     import torch
 
     return {"threads": torch.get_num_threads()}
+
+
+def leaving(x: int) -> dict:
+    if x == 1:
+        raise SystemExit(7)
+    return {"x": x}
 
 
 def wrong(x: int) -> object:
@@ -50,6 +56,14 @@ def test_failures_are_results(how, tmp_path):
     assert "in failing" in text
     found = ns.sweep(wrong, {"x": [1]}, output=tmp_path / "wrong", **how)
     assert "returns a Record or a dict" in next(iter(found.errors().values()))
+
+
+@pytest.mark.parametrize("how", named(LOCAL))
+def test_a_trial_that_exits_is_a_failed_one(how, tmp_path):
+    found = ns.sweep(leaving, {"x": [1, 2]}, output=tmp_path, **how)
+    assert len(found.found.done) == 1
+    [error] = found.errors().values()
+    assert "SystemExit: 7" in error
 
 
 @pytest.mark.parametrize("how", named(LOCAL))
@@ -107,6 +121,8 @@ def test_a_function_that_others_cannot_find_is_refused(tmp_path):
         ({"workers": 0}, "workers must be a whole number from 1"),
         ({"max_failures": 0}, "max_failures must be a whole number from 1"),
         ({"shard": "5/4"}, "i from 1 to n"),
+        ({"cpus_per_trial": -1}, "cpus_per_trial must be"),
+        ({"gpus_per_trial": -0.5}, "gpus_per_trial must be"),
     ],
 )
 def test_bad_options_are_refused_before_anything_is_made(options, said, tmp_path):
@@ -126,3 +142,18 @@ def test_serial_and_processes_give_the_same_table(tmp_path):
     assert tables[0].equals(tables[1])
     assert len(list(log.iterdir())) == 28
     assert Sweep(tmp_path / "2").complete
+
+
+def test_the_time_of_a_trial_is_its_own(monkeypatch):
+    """Not that of the imports of a new process, or one could not tell how long the rest takes."""
+    clock, load = [0.0], running.pickle.loads
+
+    def slow(data):
+        clock[0] += 100
+        return load(data)
+
+    monkeypatch.setattr(running.pickle, "loads", slow)
+    monkeypatch.setattr(running.time, "monotonic", lambda: clock[0])
+    done = running.Task(product).portable()("key", {"x": 1.0})
+    assert done.record is not None
+    assert done.about["seconds"] == 0

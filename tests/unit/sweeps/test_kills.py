@@ -20,12 +20,33 @@ from sweep_trials import logged
 TESTS = Path(__file__).parents[2]
 TRIALS, WORKERS = 40, 2
 DRIVER = """
-import json, sys
+import json, os, sys
 from sweep_trials import deadly, logged
 import normscope as ns
 
+
+def turn_read_only(flag, folder):
+    '''Once there is a file ``flag`` nothing in the folder can be changed any more.
+
+    The kernel makes no disk read-only to which a file is open, unless the disk is broken.
+    '''
+    def refusing(call):
+        def instead(what, *more, **named):
+            path = os.readlink(f"/proc/self/fd/{what}") if isinstance(what, int) else what
+            if os.path.exists(flag) and str(path).startswith(folder):
+                raise OSError(30, "Read-only file system")
+            return call(what, *more, **named)
+
+        return instead
+
+    for name in ("write", "ftruncate", "unlink", "replace", "mkdir", "link"):
+        setattr(os, name, refusing(getattr(os, name)))
+
+
 if __name__ == "__main__":
     options = json.loads(sys.argv[1])
+    if flag := options.pop("read_only", None):
+        turn_read_only(flag, options["output"])
     log, seconds = options.pop("log"), options.pop("seconds")
     settings = {"x": list(range(options.pop("trials"))), "log": log, "seconds": seconds}
     settings["padding"] = options.pop("padding", 0)
@@ -296,6 +317,25 @@ def test_a_full_disk(executor, place, small_disk):
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize("saved", [0, 3])
+def test_a_store_that_turns_read_only_in_mid_run(saved, executor, place):
+    flag = place / "flag"
+    driver = start(place, executor=executor, seconds=0.1, read_only=str(flag))
+    wait_for(lambda: any((place / "log").iterdir()) and done(place) >= saved, driver)
+    flag.touch()
+    below = descendants(driver.pid)
+    text = finished(driver, 1)
+    assert "cannot be written: Read-only file system" in text
+    assert f"{done(place)} trials of this start are saved" in text
+    assert text.rindex("StoreError: ") > text.rindex("OSError: [Errno 30]")  # what ends the sweep
+    assert "has no locks" not in text
+    assert saved <= done(place) < TRIALS
+    assert executor == "ray" or not wait_until_gone(below)
+    finished(start(place, executor=executor, seconds=0.1))
+    assert assert_undisturbed(place) <= TRIALS + WORKERS * (2 if executor == "ray" else 1)
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
 def test_a_store_that_turns_read_only(executor, place, small_disk):
     more = {"output": str(small_disk / "s"), "executor": executor, "seconds": 0.05}
     (place / "s").symlink_to(small_disk / "s")
@@ -304,7 +344,9 @@ def test_a_store_that_turns_read_only(executor, place, small_disk):
     driver.kill()  # a disk that is written to cannot be made read-only
     driver.communicate()
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
-    assert "Read-only file system" in finished(start(place, **more), 1)
+    text = finished(start(place, **more), 1)
+    assert "cannot be written: Read-only file system" in text
+    assert "has no locks" not in text
     assert "trials done" in Sweep(place / "s").summary()
     subprocess.run(["mount", "-o", "remount,rw", str(small_disk)], check=True)
     finished(start(place, **more))
@@ -313,6 +355,7 @@ def test_a_store_that_turns_read_only(executor, place, small_disk):
 
 def test_a_script_without_its_guard_says_so(place):
     text = DRIVER.replace('if __name__ == "__main__":', "if True:")
+    assert text != DRIVER
     (place / "driver.py").write_text(text)
     assert "if __name__ == '__main__'" in finished(start(place), 1)
 

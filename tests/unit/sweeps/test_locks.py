@@ -9,7 +9,7 @@ import pytest
 
 import normscope as ns
 from normscope.errors import InputError
-from normscope.sweeps import BusyError, Store, Sweep
+from normscope.sweeps import BusyError, Store, StoreError, Sweep
 from normscope.sweeps.locks import checked_shard, drivers, driving
 from sweep_trials import product
 
@@ -83,3 +83,16 @@ def test_without_locks_one_line_says_so(store, monkeypatch):
     with pytest.warns(UserWarning, match="has no locks"):
         ns.sweep(product, GRID, output=store.folder, workers=1)
     assert Sweep(store).complete
+
+
+@pytest.mark.parametrize("number", [28, 30])
+def test_a_disk_that_cannot_be_written_is_not_said_to_lack_locks(store, monkeypatch, number):
+    def full(*arguments):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("normscope.sweeps.locks.write_atomically", full)
+    with pytest.raises(StoreError, match=os.strerror(number)), driving(store, None):
+        pass
+    monkeypatch.undo()
+    with driving(store, None):  # the lock was given back
+        pass

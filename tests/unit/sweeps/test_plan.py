@@ -85,11 +85,37 @@ def test_the_file_gives_the_plan_back(settings):
         ({"y": 1}, "needs the setting 'x'"),
         ({"x": float("nan")}, "must be finite"),
         ({"x": object()}, "Settings are numbers"),
+        ([1, 2], "a dict, or a list of dicts. Got an int"),
+        (None, "a dict, or a list of dicts"),
+        ("x", "a dict, or a list of dicts"),
     ],
 )
 def test_bad_settings_are_refused(settings, said):
     with pytest.raises(InputError, match=said.replace("{", r"\{")):
         plan(settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "seeds", "said"),
+    [
+        ({"x": 1}, 2.5, "seeds must be a whole number from 1"),
+        ({"x": 1}, 0, "seeds must be a whole number from 1"),
+        ({"x": 1}, True, "seeds must be a whole number from 1"),
+        ({"x": 1}, "3", "seeds must be a whole number"),
+        ({"x": 1}, ["a"], "each of seeds must be a whole number"),
+        ({"x": 1}, [], "without points"),
+        ({"x": 1, "seed": 5}, 2, "both as a setting and by seeds="),
+    ],
+)
+def test_bad_seeds_are_refused(settings, seeds, said):
+    with pytest.raises(InputError, match=said):
+        plan(settings, seeds=seeds)
+
+
+@pytest.mark.parametrize("values", [[1, 1.0], [1, True], [0.0, -0.0], [[1], [1.0]], [None, 0]])
+def test_values_that_python_calls_equal_are_told_apart(values):
+    made = plan({"x": values})
+    assert Plan.from_json(made.to_json(), Path("plan.json")).identity == made.identity
 
 
 def test_a_lambda_has_no_name():

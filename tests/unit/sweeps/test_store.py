@@ -176,6 +176,99 @@ def test_a_disk_that_fails_leaves_whole_lines(tmp_path, monkeypatch):
     assert not found.found.torn
 
 
+def test_no_byte_of_a_line_can_harm_more_than_its_trial(folder):
+    """One bit of each byte is flipped in turn: the line is read as it was, or named."""
+    path, expected = journal(folder), Sweep(folder).to_frame()
+    whole = path.read_bytes()
+    length = whole.index(b"\n")
+    for place in range(length):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 4]) + whole[place + 1 :])
+        found = Sweep(folder)
+        assert found.complete or len(found.found.bad) == 1
+        assert len(found.found.done) >= 5
+        assert found.summary()
+        assert not found.complete or found.to_frame().equals(expected)
+
+
+def test_a_journal_that_goes_away_while_others_read(folder, monkeypatch):
+    """A driver that ends without a result removes its empty file."""
+    Journal(Store(folder), "2of9")
+    listed = list((folder / "records").iterdir())
+    next(path for path in listed if path.name.startswith("2of9")).unlink()
+    monkeypatch.setattr("normscope.sweeps.store.Path.glob", lambda *_: iter(listed))
+    assert Sweep(folder).complete
+
+
+def test_a_plan_is_written_once(tmp_path, monkeypatch):
+    """Of two sweeps that begin in one folder at the same moment the second is refused."""
+    from normscope.sweeps import store as module
+
+    mine, other = (make_plan(Trial(product), {"x": x}) for x in ([1, 2], [3, 4]))
+    exists = module.Path.exists
+
+    def late(path):
+        found = exists(path)
+        if path.name == "plan.json" and not found:
+            monkeypatch.undo()
+            Store(tmp_path).prepare(other)
+        return found
+
+    monkeypatch.setattr(module.Path, "exists", late)
+    with pytest.raises(InputError, match="holds another sweep"):
+        Store(tmp_path).prepare(mine)
+    assert Store(tmp_path).plan().identity == other.identity
+    assert not [path for path in tmp_path.iterdir() if path.suffix == ".part"]
+
+
+def test_a_plan_where_there_are_no_links(tmp_path, monkeypatch):
+    def none(*arguments, **options):
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr("os.link", none)
+    assert ns.sweep(product, GRID, output=tmp_path, workers=1).complete
+
+
+def test_a_journal_is_no_program(folder):
+    assert not journal(folder).stat().st_mode & 0o111
+
+
+@pytest.mark.parametrize("saved", [0, 2])
+def test_a_disk_that_turns_read_only(saved, tmp_path, monkeypatch):
+    """Neither the journal nor its lock nor its checkpoints can be touched any more."""
+    import os
+
+    calls, real = [], {name: getattr(os, name) for name in ("write", "ftruncate", "unlink")}
+
+    def refusing(name):
+        def call(*arguments, **options):
+            calls.append(name)
+            if calls.count("write") > saved:
+                raise OSError(30, "Read-only file system")
+            return real[name](*arguments, **options)
+
+        return call
+
+    for name in real:
+        monkeypatch.setattr(f"normscope.sweeps.store.os.{name}", refusing(name))
+    said = f"Read-only file system.*{saved} trials of this start are saved"
+    with pytest.raises(StoreError, match=said):
+        ns.sweep(product, GRID, output=tmp_path, workers=1)
+    monkeypatch.undo()
+    assert len(Sweep(tmp_path).found.done) == saved
+    found = ns.sweep(product, GRID, output=tmp_path, workers=1)
+    assert values(found) == [0.5, 4.0, 1.0, 8.0, 1.5, 12.0]
+
+
+def test_results_that_are_called_as_a_setting_do_not_hide_it(tmp_path):
+    found = ns.sweep(renaming, {"x": [1, 2]}, output=tmp_path, workers=1).to_frame()
+    assert found["x"].tolist() == [1, 2]
+    assert found["record.x"].tolist() == [-1, -2]
+
+
+def renaming(x):
+    return {"x": -x}
+
+
 def test_export_is_the_table(folder, tmp_path):
     import pandas as pd
 

@@ -140,5 +140,10 @@ def test_what_has_no_map(tmp_path):
     made_up(tmp_path / "b", simple, weight_variance=[1.0, 2.0])
     with pytest.raises(InputError, match="weight_variance"):
         stability_map(tmp_path / "b")
+    with pytest.raises(InputError, match="gamma, weight_variance"):
+        stability_map(tmp_path / "b", axis="gamma")  # it would mix the two variances
+    made_up(tmp_path / "c", simple)
+    with pytest.raises(InputError, match="Did you mean 'gamma'"):
+        stability_map(tmp_path / "c", axis="gama")
     with pytest.raises(InputError, match="Unknown criterion"):
         stability_map(tmp_path / "b", criterion="explodes")
