@@ -52,6 +52,8 @@ from normscope.results.noise import GradientNoise as GradientNoise
 from normscope.results.order_parameters import OrderProfile as OrderProfile
 from normscope.results.outliers import LeadingDirections as LeadingDirections
 from normscope.results.outliers import SpectralBounds as SpectralBounds
+from normscope.results.paired import PairedComparison as PairedComparison
+from normscope.results.paired import paired_comparison as paired_comparison
 from normscope.results.phase import PhaseDiagram as PhaseDiagram
 from normscope.results.prediction import Prediction as Prediction
 from normscope.results.prediction import PredictionSet as PredictionSet
