@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from normscope.checks import Array
+from normscope.errors import InputError
 from normscope.registry import check_choice
-from normscope.results.base import DataFrame, Drawable, framed
+from normscope.results.base import DataFrame, Drawable, framed, standard_error_of
 from normscope.results.layers import Coverage
 
 CLEAR = 3.0  # standard errors from zero, below which a ratio says nothing
@@ -41,6 +44,15 @@ class OrderProfile(Drawable):
         num_samples: samples seen.
         num_batches: in so many batches.
         seed: seed for random directions.
+        positions: positions of the feature map of each layer's output, 1 if it is dense.
+        across: the six numbers for two different positions a, b: q_ab of one sample, q_ab,st of
+            two; a mean over the pairs of positions, but qtilde is the sum over them, so that
+            qtilde + qtilde_ab is that of the sum of delta over positions. NaN with one position.
+        across_errors: standard errors.
+        pairs: ``q_st``, ``qhat_st``, ``qtilde_st`` of single pairs of samples, (layers, pairs), if
+            they were asked for; qtilde is NaN where samples are coupled.
+        pair_errors: standard errors of ``pairs`` over networks, in a mean over several.
+        num_networks: networks that it is the mean over; if several, all errors are over networks.
     """
 
     names: tuple[str, ...]
@@ -56,6 +68,42 @@ class OrderProfile(Drawable):
     num_samples: int = 0
     num_batches: int = 0
     seed: int = 0
+    positions: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    across: dict[str, Array] = field(default_factory=dict)
+    across_errors: dict[str, Array] = field(default_factory=dict)
+    pairs: dict[str, Array] = field(default_factory=dict)
+    pair_errors: dict[str, Array] = field(default_factory=dict)
+    num_networks: int = 1
+
+    @classmethod
+    def mean(cls, profiles: Iterable[OrderProfile]) -> OrderProfile:
+        """The mean over several networks of the same layers, with standard errors over networks.
+
+        The standard deviation over networks is the error times the root of their number.
+        """
+        found = list(profiles)
+        if len(found) < 2 or len({(p.names, *p.pairs) for p in found}) > 1:
+            layers = [len(p.names) for p in found]
+            raise InputError(
+                "A mean over networks needs two or more profiles of the same layers, measured "
+                f"alike. Got {len(found)} profiles of {layers} layers."
+            )
+
+        def averaged(name: str) -> tuple[dict[str, Array], dict[str, Array]]:
+            tables = [getattr(p, name) for p in found]
+            keys = [k for k in tables[0] if all(k in t for t in tables)]
+            stacks = {k: np.stack([t[k] for t in tables]) for k in keys}
+            means = {k: np.asarray(s.mean(axis=0)) for k, s in stacks.items()}
+            return means, {k: standard_error_of(s) for k, s in stacks.items()}
+
+        measured, errors = averaged("measured")
+        across, across_errors = averaged("across")
+        pairs, pair_errors = averaged("pairs")
+        return replace(
+            found[0], measured=measured, errors=errors, theory=averaged("theory")[0],
+            across=across, across_errors=across_errors, pairs=pairs, pair_errors=pair_errors,
+            num_networks=len(found),
+        )  # fmt: skip
 
     def ratio(self, name: str) -> Array:
         """Measured over predicted, (layers,); NaN where the theory has no number."""
@@ -82,12 +130,15 @@ class OrderProfile(Drawable):
             predicted = float(self.theory[name][i]) if self.theory else float("nan")
             row |= {name: float(values[i]), f"{name}_error": float(self.errors[name][i])}
             row |= {f"{name}_theory": predicted, f"{name}_ratio": float(self.ratio(name)[i])}
+            if name in self.across:
+                row[re.sub("(_st)?$", r"_ab\1", name, count=1)] = float(self.across[name][i])
         return row
 
     def summary(self) -> str:
         """A few lines for a terminal."""
         lines = [
-            f"order parameters of {len(self.names)} layers on {self.num_samples} samples: "
+            f"order parameters of {len(self.names)} layers on {self.num_samples} samples"
+            f"{f', mean over {self.num_networks} networks' if self.num_networks > 1 else ''}: "
             "q-hat of inputs, q of outputs (per unit), q-tilde of d outputs / d output of the layer"
         ]
         for name in ("q", "qtilde"):

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from normscope.checks import checked_count
+from normscope.errors import InputError
 from normscope.measure.probes._order_theory import OrderTheory, order_theory
 from normscope.measure.probes._overlaps import OverlapMoments, Overlaps
 from normscope.measure.probes.probe import Pass, Probe, SkipLayer
@@ -42,6 +43,7 @@ def order_parameters(
     layers: Layers = None,
     seed: int = 0,
     directions: int = 10,
+    num_pairs: int = 0,
 ) -> OrderProfile:
     r"""Order parameters of every weighted layer, measured on data, beside the theory's.
 
@@ -53,6 +55,8 @@ def order_parameters(
     samples (s = t: ``q``, ``qhat``, ``qtilde``), over pairs of one batch (``_st``), over outputs k
     and positions (q-tilde is summed over positions). Behind a layer whose samples are coupled by
     batch statistics, q-tilde is of sum_a delta(s; a).delta(t; a), delta(t; a) = d f(t)/d u(a).
+    Of feature maps, ``across`` has the same for two different positions (Wei et al. 2019, (31) and
+    (33)). ``OrderProfile.mean`` averages over several networks.
 
     Args:
         model: any module.
@@ -69,6 +73,8 @@ def order_parameters(
         seed: seed for dropout, random directions and the order of a data set.
         directions: backward passes per batch; with no more outputs than this the mean over
             outputs is exact, otherwise it is taken over so many random combinations of them.
+        num_pairs: keep the overlaps of so many single pairs of samples, (0, 1), (2, 3), ... of the
+            first batch, as ``pairs``; the order of a data set is drawn from ``seed``.
 
     Returns:
         Six numbers a layer with standard errors, and what the theory gives for a random network
@@ -80,7 +86,8 @@ def order_parameters(
         >>> profile.names, float(profile.measured["qhat"][0])
         (('0', '2'), 1.0)
     """
-    probe = _OrderProbe(checked_count(directions, "directions"), seed)
+    singles = checked_count(num_pairs, "num_pairs", least=0)
+    probe = _OrderProbe(checked_count(directions, "directions"), seed, singles)
     problem = as_problem(model, data, loss, loss_fn, outputs_fn, batch_size, seed, required=False)
     passes = run_probes(problem, [probe], num_batches, statistics, layers)
     theory = probe.theory(original_module(model), statistics)
@@ -90,8 +97,9 @@ def order_parameters(
 class _OrderProbe(Probe):
     keeps_graph = True
 
-    def __init__(self, directions: int, seed: int) -> None:
+    def __init__(self, directions: int, seed: int, num_pairs: int) -> None:
         self._directions = directions
+        self.num_pairs = num_pairs
         self._random = numpy_generator(seed, "order parameters")
         self._size = 0
         self._example: Any = None
@@ -99,7 +107,7 @@ class _OrderProbe(Probe):
         self.hats: dict[str, OverlapMoments] = {}
         self.lengths: dict[str, OverlapMoments] = {}
         self.tildes: dict[str, OverlapMoments] = {}
-        self.entries: dict[str, int] = {}  # of one sample's output
+        self.shapes: dict[str, tuple[int, int]] = {}  # positions, channels of an output
         self.coupled: set[str] | None = None
         self.numbers: dict[str, int] = {}
         self.backward_reason = ""
@@ -108,6 +116,11 @@ class _OrderProbe(Probe):
         return selected and site.kind in self.watches
 
     def starting(self, batch: Batch) -> None:
+        if self._size == 0 and batch.size < 2 * self.num_pairs:
+            raise InputError(
+                f"num_pairs={self.num_pairs} needs {2 * self.num_pairs} samples in the first "
+                f"batch, which has {batch.size}. Ask for fewer pairs, or use a larger batch_size."
+            )
         self._size = batch.size
 
     def _take_inputs(self, inputs: Any) -> None:
@@ -121,12 +134,14 @@ class _OrderProbe(Probe):
 
     def entering(self, site: Site, x: Tensor) -> None:
         self.numbers[site.name] = site.layer
-        self.hats.setdefault(site.name, OverlapMoments()).add(Overlaps.of(self._rows(site, x)))
+        rows = Overlaps.of(self._rows(site, x), self.num_pairs)
+        self.hats.setdefault(site.name, OverlapMoments()).add(rows)
 
     def leaving(self, site: Site, x: Tensor, out: Tensor) -> None:
         rows = self._rows(site, out)
-        self.entries[site.name] = rows[0].numel()
-        self.lengths.setdefault(site.name, OverlapMoments()).add(Overlaps.of(rows))
+        self.shapes[site.name] = (rows.shape[1], rows.shape[2])
+        overlaps = Overlaps.of(rows, self.num_pairs)
+        self.lengths.setdefault(site.name, OverlapMoments()).add(overlaps)
 
     def _rows(self, site: Site, signal: Tensor) -> Tensor:
         rows = site.rows(signal)
@@ -203,7 +218,7 @@ class _OrderProbe(Probe):
         def tell(site: Site, g: Tensor) -> None:
             rows = site.rows(g)
             if len(rows) == self._size:
-                found[site.name] = Overlaps.of(rows)
+                found[site.name] = Overlaps.of(rows, self.num_pairs)
 
         run.replayed(slopes, tell)
         return found
@@ -221,19 +236,32 @@ def _profile(probe: _OrderProbe, passes: Passes, theory: OrderTheory, seed: int)
     names = tuple(layer.name for layer in passes.coverage[0].ok)
     measured: dict[str, Any] = {}
     errors: dict[str, Any] = {}
-
-    def put(name: str, estimates: list[tuple[float, float]]) -> None:
-        measured[name], errors[name] = (np.array(part) for part in zip(*estimates, strict=True))
-
+    across: dict[str, Any] = {}
+    across_errors: dict[str, Any] = {}
+    pairs: dict[str, Any] = {}
+    places, channels = np.array([probe.shapes[n] for n in names]).reshape(-1, 2).T
     # Pixels are no draw of random units: the input of the first layer has no error over them.
-    hats = [(probe.hats[n], probe.numbers[n] > 1) for n in names]
-    put("q", [probe.lengths[n].own() for n in names])
-    put("q_st", [probe.lengths[n].pair() for n in names])
-    put("qhat", [hat.own(units=units) for hat, units in hats])
-    put("qhat_st", [hat.pair(units=units) for hat, units in hats])
-    back = [(probe.tildes.get(n, OverlapMoments()), probe.entries[n]) for n in names]
-    put("qtilde", [_times(size, moments.own()) for moments, size in back])
-    put("qtilde_st", [_times(size, moments.pair()) for moments, size in back])
+    inner = [probe.numbers[n] > 1 for n in names]
+    every = [True] * len(names)
+    empty = OverlapMoments()
+    kinds: dict[str, tuple[list[OverlapMoments], list[bool], Any, Any]] = {
+        "q": ([probe.lengths[n] for n in names], every, 1, 1),
+        "qhat": ([probe.hats[n] for n in names], inner, 1, 1),
+        "qtilde": (
+            [probe.tildes.get(n, empty) for n in names], every,
+            places * channels, places * (places - 1) * channels,
+        ),
+    }  # fmt: skip
+    for name, (found, units, factor, factor_across) in kinds.items():
+        for key, method in ((name, OverlapMoments.own), (f"{name}_st", OverlapMoments.pair)):
+            same = [method(m, units=u) for m, u in zip(found, units, strict=True)]
+            apart = [method(m.across, units=u) for m, u in zip(found, units, strict=True)]
+            measured[key], errors[key] = factor * np.array(same).reshape(-1, 2).T
+            across[key], across_errors[key] = factor_across * np.array(apart).reshape(-1, 2).T
+        if probe.num_pairs:
+            lacking = np.full(probe.num_pairs, math.nan)
+            rows = [m.singles.numpy() if len(m.singles) else lacking for m in found]
+            pairs[f"{name}_st"] = (factor * np.array(rows).T).T
     coupled = probe.coupled or set()
     return OrderProfile(
         names=names,
@@ -244,9 +272,9 @@ def _profile(probe: _OrderProbe, passes: Passes, theory: OrderTheory, seed: int)
         theory_notes=theory.notes,
         backward_reason=probe.backward_reason,
         coupled=np.array([n in coupled for n in names]),
+        positions=places,
+        across=across,
+        across_errors=across_errors,
+        pairs=pairs,
         **passes.record() | {"seed": seed},
     )
-
-
-def _times(factor: int, estimate: tuple[float, float]) -> tuple[float, float]:
-    return factor * estimate[0], factor * estimate[1]

@@ -288,3 +288,107 @@ def test_every_network_has_numbers_and_a_theory_or_a_reason(case):
     assert bool(profile.theory) != bool(profile.theory_reason)
     assert len(profile.to_frame()) == len(profile.coverage.layers) > 0
     assert profile.summary()
+
+
+def maps(signal):
+    """(samples, ..., positions, channels) of (samples, ..., channels, height, width) or dense."""
+    return signal.flatten(-2).transpose(-1, -2)
+
+
+def apart(rows, s, t):
+    """Sum over different positions a, b of v_a(s).v_b(t), of (samples, positions, channels)."""
+    gram = rows[s] @ rows[t].T
+    return float(gram.sum() - gram.trace())
+
+
+def test_overlaps_of_different_positions_written_out():
+    model, x = conv(), torch.randn(5, 2, 5, 5)
+    found = order_parameters(model, (x, None))
+    assert found.positions.tolist() == [25, 16, 1]
+    for layer, (h, u, slope) in enumerate(pieces(model, x)):
+        if u.ndim == 2:
+            assert all(np.isnan(values[layer]) for values in found.across.values())
+            continue
+        for name, rows in (("qhat", maps(h)), ("q", maps(u))):
+            _, k, c = rows.shape
+            scale = k * (k - 1) * c
+            own = np.mean([apart(rows, t, t) for t in range(5)]) / scale
+            two = np.mean([apart(rows, s, t) for s in range(5) for t in range(5) if s != t]) / scale
+            np.testing.assert_allclose(found.across[name][layer], own, **SAME)
+            np.testing.assert_allclose(found.across[f"{name}_st"][layer], two, **SAME)
+        deltas = torch.stack(
+            [maps(slope[t, :, t]) for t in range(5)]
+        )  # (T, C, positions, channels)
+        both = [(s, t) for s in range(5) for t in range(5)]
+        sums = {p: np.mean([apart(deltas[:, k], *p) for k in range(2)]) for p in both}
+        own = np.mean([v for (s, t), v in sums.items() if s == t])
+        two = np.mean([v for (s, t), v in sums.items() if s != t])
+        np.testing.assert_allclose(found.across["qtilde"][layer], own, **SAME)
+        np.testing.assert_allclose(found.across["qtilde_st"][layer], two, **SAME)
+    frame = found.to_frame()
+    assert frame["q_ab_st"][0] == found.across["q_st"][0]
+    assert OrderProfile.from_json(found.to_json()) == found
+
+
+def test_both_kinds_of_positions_make_up_the_sum_over_positions():
+    """Coupled by batch norm: delta summed over positions is that of a bias per channel."""
+    model, x = conv(norm=True), torch.randn(6, 2, 5, 5)
+    found = order_parameters(model, (x, None))
+    assert found.coupled[0]
+
+    def outputs(bias):  # (samples, channels), added to every position of the first layer
+        return model[1:](model[0](x) + bias[:, :, None, None])
+
+    slope = jacobian(outputs, torch.zeros(6, 4))  # (T, C, T, channels)
+    flat = slope.permute(1, 0, 2, 3).flatten(2)  # sum_a delta(s; a).delta(t; a)
+    own, two = np.mean([mean_products(rows) for rows in flat], axis=0)
+    total = {n: found.measured[n][0] + found.across[n][0] for n in ("qtilde", "qtilde_st")}
+    # equal signs give sum_st exactly, random signs the share of s = t: their sum is exact
+    both = total["qtilde"] + 5 * total["qtilde_st"]
+    assert both == pytest.approx(own + 5 * two, rel=1e-10)
+
+
+def test_single_pairs_of_samples():
+    model, x = dense(), torch.randn(7, 4)
+    found = order_parameters(model, [(x, None)], num_pairs=3)  # a batch keeps its order
+    for layer, (h, u, slope) in enumerate(pieces(model, x)):
+        for p, (s, t) in enumerate(((0, 1), (2, 3), (4, 5))):
+            assert found.pairs["qhat_st"][layer, p] == pytest.approx(float((h[s] * h[t]).mean()))
+            assert found.pairs["q_st"][layer, p] == pytest.approx(float((u[s] * u[t]).mean()))
+            product = 1.0 if slope is None else float((slope[s, :, s] * slope[t, :, t]).sum()) / 3
+            assert found.pairs["qtilde_st"][layer, p] == pytest.approx(product)
+    normed = order_parameters(dense(norm=nn.BatchNorm1d), (x, None), num_pairs=1)
+    assert np.isnan(normed.pairs["qtilde_st"][:2]).all()  # coupled
+    assert np.isfinite(normed.pairs["q_st"]).all()
+    with pytest.raises(InputError, match="needs 8 samples"):
+        order_parameters(model, (x, None), num_pairs=4)
+
+
+def test_the_mean_over_networks():
+    """Wei's (39)-(41): behind batch norm and ReLU 1/2 and 1/(2 pi), different positions alike."""
+    profiles = []
+    for seed in range(12):
+        torch.manual_seed(seed)
+        model = nn.Sequential(
+            nn.Conv2d(3, 32, 2, stride=2, bias=False), nn.BatchNorm2d(32), nn.ReLU(),
+            nn.Conv2d(32, 8, 2, stride=2, bias=False), nn.ReLU(), nn.Flatten(), nn.Linear(32, 2),
+        )  # fmt: skip
+        profiles.append(order_parameters(model, (torch.randn(200, 3, 8, 8), None), num_pairs=1,
+                                         batch_size=200))  # fmt: skip
+    found = OrderProfile.mean(profiles)
+    assert found.num_networks == 12
+    by_hand = np.array([p.measured["qhat"] for p in profiles])
+    np.testing.assert_allclose(found.measured["qhat"], by_hand.mean(0))
+    np.testing.assert_allclose(found.errors["qhat"], by_hand.std(0, ddof=1) / np.sqrt(12))
+    assert found.measured["qhat"][1] == pytest.approx(0.5, abs=4 * found.errors["qhat"][1] + 1e-4)
+    for table, errors in ((found.across, found.across_errors), (found.measured, found.errors)):
+        error = errors["qhat_st"][1]
+        assert table["qhat_st"][1] == pytest.approx(1 / (2 * np.pi), abs=4 * error + 1e-4)
+    error = found.across_errors["qhat"][1]
+    assert found.across["qhat"][1] == pytest.approx(1 / (2 * np.pi), abs=4 * error + 1e-4)
+    # a flatten head: the deltas of different positions have independent signs
+    assert abs(found.across["qtilde_st"][1]) < 4 * found.across_errors["qtilde_st"][1]
+    assert found.pair_errors["q_st"].shape == (3, 1)
+    assert "mean over 12 networks" in found.summary()
+    with pytest.raises(InputError, match="two or more profiles of the same layers"):
+        OrderProfile.mean([profiles[0], order_parameters(dense(), (torch.randn(4, 4), None))])
