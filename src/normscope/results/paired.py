@@ -25,13 +25,13 @@ class PairedComparison(Record):
         differences: first minus second, (seeds,); of log10 of both if ``log``.
         log: whether logarithms were compared.
         difference: mean of the differences.
-        standard_error: of that mean.
+        standard_error: the standard error of that mean.
         n: number of seeds.
-        quantile: of Student's t with n - 1 degrees of freedom: standard errors on either side of
+        quantile: Student's t with n - 1 degrees of freedom, the standard errors on either side of
             the interval.
         low: lower end of the interval of the mean difference.
         high: upper end.
-        confidence: of that interval.
+        confidence: probability that the interval holds the true mean.
         seeds_needed: if undecided, how many seeds would decide with probability 0.8 if difference
             and spread stay what they are; infinite beyond 10,000. n if it is decided.
     """
@@ -98,7 +98,7 @@ def paired_comparison(
         b: the same of the other setting, in the same order of seeds.
         log: compare log10 of the numbers, which must be above 0.
         names: what to call the two.
-        confidence: of the interval, by Student's t with n - 1 degrees of freedom.
+        confidence: probability of the interval, by Student's t with n - 1 degrees of freedom.
 
     Example:
         >>> paired_comparison([1.0, 1.2, 0.9], [2.1, 2.2, 2.0]).verdict
