@@ -61,7 +61,7 @@ class PairedComparison(Record):
         return 10**self.difference if self.log else math.nan
 
     def summary(self) -> str:
-        """One sentence."""
+        """The verdict and its numbers in one sentence."""
         first, second = self.names
         verdict = self.verdict
         said = f"{first} is {verdict} than {second}"
