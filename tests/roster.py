@@ -678,11 +678,12 @@ def _():
     u = outputs_of(200, 6)
     oracle = np.linalg.eigvalsh(leading_matrix(u, A2, A2))[-1]  # A1 = A2: no diagonal part
     yield layernorm.output_norm_leading(u, A2), oracle, 1e-10
-    errors = []  # the diagonal part enters to first order: halve it, and the error falls by four
-    for gap in (300.0, 150.0):
-        oracle = np.linalg.eigvalsh(leading_matrix(u, A2 + gap, A2))[-1]
-        errors.append(oracle - layernorm.output_norm_leading(u, A2, gap=gap / 200))
-    yield errors[0] / errors[1], 4.0, 0.05
+    for count, width, a1 in ((200, 6, 400.0), (30, 3, A1), (5, 3, A1), (12, 4, 1e6)):
+        u = outputs_of(count, width)
+        oracle = np.linalg.eigvalsh(leading_matrix(u, a1, A2))[-1]
+        yield layernorm.output_norm_leading(u, A2, gap=(a1 - A2) / count), oracle, 1e-9
+    oracle = np.linalg.eigvalsh(leading_matrix(u, 50.0, 0.0))[-1]
+    yield layernorm.output_norm_leading(u, 0.0, gap=50 / 12), oracle, 1e-9
 
 
 @check("layernorm.output_norm_estimate")
@@ -698,16 +699,15 @@ def _():
         tops.append(np.linalg.eigvalsh(leading_matrix(u, A1, A2))[-1])
     error = math.hypot(np.std(tops) / math.sqrt(60), made.standard_error)
     yield made.lambda_max, np.mean(tops), 5 * error / np.mean(tops)
-    # three outputs: the median of 128 draws parts another 200 in halves, and so on (A1 = A2:
-    # the diagonal part enters to first order only)
+    # three outputs: the median of 128 draws parts another 200 in halves, and so on
     made = layernorm.output_norm_estimate(
-        2.0, 1.2, diagonal=A2, offdiagonal=A2, samples=30, outputs=3, seed=0
+        2.0, 1.2, diagonal=A1, offdiagonal=A2, samples=30, outputs=3, seed=0
     )
     tops = []
     for _ in range(200):
         u = math.sqrt(1.2) * rng.standard_normal((1, 3))
         u = u + math.sqrt(0.8) * rng.standard_normal((30, 3))
-        tops.append(np.linalg.eigvalsh(leading_matrix(u, A2, A2))[-1])
+        tops.append(np.linalg.eigvalsh(leading_matrix(u, A1, A2))[-1])
     for level, value in (*made.quantiles.items(), ("0.5", made.lambda_max)):
         p = float(level)
         error = math.sqrt(p * (1 - p) * (1 / 128 + 1 / 200))

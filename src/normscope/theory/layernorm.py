@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.optimize import brentq
 
 from normscope.checks import Array
 from normscope.refs import KARAKIDA2019, NORMSCOPE, equation
@@ -71,28 +72,33 @@ def output_norm_bounds(
 
 @equation(NORMSCOPE, "docs/design/0002, layer norm on the outputs")
 def output_norm_leading(outputs: Array, offdiagonal: float, *, gap: float = 0.0) -> float:
-    r"""lambda_max with layer norm on realised outputs, from the leading matrix.
+    r"""lambda_max with layer norm on realised outputs, that of the leading matrix.
 
-    .. math:: \lambda_{\max} \approx A_2\,\lambda_{\max}(S),\quad
-              S = \frac1T\sum_t \left(I_C - \tfrac1C 11^T - \tfrac1C n_t n_t^T\right)/\sigma_t^2
+    .. math:: \lambda_{\max}\left(\frac{A_2}{T}\sum_t
+              \frac{I_C - \tfrac1C 11^T - \tfrac1C n_t n_t^T}{\sigma_t^2\lambda - g}\,\lambda
+              \right) = \lambda,\quad g = \frac{A_1 - A_2}{T}
 
-    Symbols: n_t the normalized ``outputs`` (T, C) of sample t; A2 ``offdiagonal``; ``gap``
-    = (A1 - A2)/T adds the diagonal's share in the top direction.
-    Holds for: T >> 1; measured networks lie 2-8 % above.
+    Symbols: n_t the normalized ``outputs`` (T, C) of sample t, sigma_t^2 their variance; A2
+    ``offdiagonal``; g ``gap``. lambda is the largest root; g = 0 gives A2 times an eigenvalue.
+    Holds for: A2 >= 0, exact for the leading matrix; networks lie up to 8 % above.
     """
-    count, width = outputs.shape
     sigma2, unit = _standardized(outputs)
-    weights = 1 / sigma2
-    inner = (unit * weights[:, None]).T @ unit / (width * count)
-    matrix = np.mean(weights) * (np.eye(width) - np.ones((width, width)) / width) - inner
-    values, vectors = np.linalg.eigh(matrix)
-    if gap == 0.0:
-        return offdiagonal * float(values[-1])
-    # Rayleigh quotient of the diagonal part A1 - A2 in the direction that S picks out
-    top = vectors[:, -1]
-    projected = 1 - top.sum() ** 2 / width - (unit @ top) ** 2 / width
-    share = float(np.mean(weights**2 * projected) / values[-1])
-    return offdiagonal * float(values[-1]) + gap * share
+    width = unit.shape[1]
+
+    def top(shift: float) -> float:  # of the mean of P_t / (sigma_t^2 - shift)
+        weights = 1 / (sigma2 - shift)
+        inner = (unit * weights[:, None]).T @ unit / (width * len(unit))
+        centre = np.eye(width) - 1 / width
+        return offdiagonal * float(np.linalg.eigvalsh(np.mean(weights) * centre - inner)[-1])
+
+    alone, largest = top(0.0), gap / float(sigma2.min())  # the two parts without one another
+    if gap <= 0 or offdiagonal <= 0:
+        return max(alone, largest)
+    low = max(alone, largest * (1 + 1e-12))
+    if top(gap / low) <= low:  # the root is there, to rounding
+        return low
+    high = (alone + largest) * (1 + 1e-9)
+    return float(brentq(lambda value: top(gap / value) - value, low, high, rtol=1e-12))
 
 
 @dataclass(frozen=True)

@@ -197,11 +197,7 @@ class TestNormOnTheOutputs:
         assert made.trace == pytest.approx(values.sum())
         assert made.upper == pytest.approx(math.sqrt((values**2).sum()))
         assert made.lower == pytest.approx((values**2).sum() / values.sum())
-        # the diagonal part enters to first order, in the top direction of the constant part
-        constant = np.einsum("sij,tjk->sitk", b, b).reshape(180, 180)
-        top = np.linalg.eigh(constant)[1][:, -1]
-        assert made.lambda_max == pytest.approx(top @ full @ top)
-        assert made.lambda_max <= values[-1]
+        assert made.lambda_max == pytest.approx(values[-1])
         plain = ns.predict(ns.mlp([50, 60, 3], bias_variance=0.5, last_norm="batch"), outputs=u)
         gap = plain.A1 - plain.A2
         assert plain.trace == pytest.approx(58 / 60 * gap * (1 / u.var(axis=0)).sum())
