@@ -1,0 +1,168 @@
+"""Where training diverges, by bisection: one network, gamma, loss and seed at a time."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+import normscope as ns
+from normscope.experiments.experiment import Table
+from normscope.experiments.wei2019._common import (
+    BATCH,
+    MOMENTUM,
+    PLOTTED,
+    THEORIES,
+    critical,
+    data_of,
+    lambda_of,
+    spec_of,
+)
+from normscope.results.panel import Curve, Panel
+
+GAMMAS = (0.1, 0.5, 1.0, 2.0, 3.0)
+TRAINED = {"weights": ["freeze:norm*", "freeze:*.bias"], "weights+biases": ["freeze:norm*"]}
+SHOWN = {"wei2019": "Wei, as printed", PLOTTED: "Wei, as plotted",
+         "frozen": "frozen statistics", "corrected": "corrected, train mode"}  # fmt: skip
+CRITERIA = {"diverges": "diverges", "learns": "does not learn"}
+
+
+def rows(network: str, loss: str, gammas: Any, **more: Any) -> list[dict[str, Any]]:
+    """Settings of the trials for several gammas; None is the network without batch norm."""
+    return [{"network": network, "loss": loss, "gamma": gamma, **more} for gamma in gammas]
+
+
+def trial(
+    network: str, gamma: float | None, loss: str, seed: int, samples: int = 2560, steps: int = 30,
+    batch_size: int = BATCH, trained: str = "all",
+) -> dict[str, Any]:  # fmt: skip
+    """Both limits of one network, and the curvature of its first batch before training."""
+    spec, data = spec_of(network, gamma), data_of(network, samples)
+
+    def make(seed: int) -> nn.Module:
+        model = ns.build(spec, seed)
+        return ns.apply_transform(model, TRAINED[trained]) if trained in TRAINED else model
+
+    squared = loss == "mse"
+    line = critical(lambda_of(spec, "corrected", "all"))
+    limit = ns.max_stable_lr(
+        make, data, loss, momentum=MOMENTUM, steps=steps, seeds=[seed], batch_size=batch_size,
+        tol=0.1 if squared else 0.25, bracket=(line / 8, line * 32) if squared else None,
+    )  # fmt: skip
+    images, labels = data.batches(BATCH, seed=seed)[0]
+    risk = ns.Risk(make(seed), images, labels, loss=loss, statistics="batch")
+    diverges, learns = limit.diverges, limit.does_not_learn
+    return {
+        "diverges": [diverges.low, diverges.high],
+        "learns": [learns.low, learns.high],
+        "interleaved": diverges.interleaved,
+        "lambda": float(ns.top_eigenvalues(ns.fisher(risk)).values[0]),
+    }
+
+
+def intervals(table: Table, gamma: float | None, criterion: str = "diverges", **where: Any) -> Any:
+    """For each seed the largest stable and the smallest unstable rate."""
+    return table(criterion, gamma=gamma, **where)
+
+
+def against(
+    table: Table, line: Any, criterion: str = "diverges", gammas: Any = None, **where: Any
+) -> dict[str, Any]:
+    """The boundary beside ``line(spec)``, or with None beside the curvature that was measured."""
+    chosen = table.where(**where)
+    network = chosen.values_of("network")[0]
+    parts = {}
+    for gamma in gammas or [g for g in chosen.values_of("gamma") if g is not None]:
+        own = float(np.exp(np.mean(np.log(chosen("lambda", gamma=gamma)))))
+        rate = critical(own) if line is None else line(spec_of(network, gamma))
+        found = intervals(chosen, gamma, criterion).tolist()
+        parts["vanilla" if gamma is None else f"gamma {gamma:g}"] = {
+            "intervals": found, "line": rate,
+        }  # fmt: skip
+    return {"parts": parts}
+
+
+def middles(table: Table, gamma: float | None, criterion: str = "diverges", **where: Any) -> Any:
+    """log10 of the middle of every seed's interval."""
+    with np.errstate(divide="ignore"):
+        return np.log10(intervals(table, gamma, criterion, **where)).mean(1)
+
+
+def observe(table: Table) -> dict[str, Any]:
+    """The boundary of every loss and criterion beside every theory; vanilla apart."""
+    table = Table([row for row in table if row[0].get("trained", "all") == "all"])
+    found: dict[str, Any] = {}
+    for loss in table.values_of("loss"):
+        for criterion in CRITERIA:
+            name = f"{loss}-{criterion}"
+            for theory, which in THEORIES.items():
+                found[f"{name}-{theory}"] = against(
+                    table, lambda s, t=theory, p=which: critical(lambda_of(s, t, p)),
+                    criterion, loss=loss,
+                )  # fmt: skip
+            found[f"{name}-measured"] = against(table, None, criterion, loss=loss)
+        found[f"{loss}-vanilla"] = against(
+            table, lambda s: critical(lambda_of(s, "corrected", "all")), gammas=[None], loss=loss
+        )
+        plain = middles(table, None, loss=loss)
+        found[f"{loss}-gain"] = {"parts": {
+            f"gamma {g:g}": {"values": (middles(table, g, loss=loss) - plain).tolist()}
+            for g in (0.5, 1.0) if g in table.where(loss=loss).values_of("gamma")
+        }}  # fmt: skip
+        one = table.where(loss=loss)
+        found[f"{loss}-phases"] = {"holds": [not row[1]["interleaved"] for row in one]}
+        found |= _decades(one, loss)
+    return found
+
+
+def _decades(table: Table, loss: str) -> dict[str, Any]:
+    """By how many decades the boundary falls from the smallest to the largest gamma."""
+    gammas = [g for g in table.values_of("gamma") if g is not None]
+    ends = min(gammas), max(gammas)
+    halves = [np.diff(np.log10(intervals(table, g)), axis=1).mean() / 2 for g in ends]
+    values = (middles(table, ends[0]) - middles(table, ends[1])).tolist()
+    network = table.values_of("network")[0]
+    made = {}
+    for theory, which in THEORIES.items():
+        low, high = (lambda_of(spec_of(network, g), theory, which) for g in ends)
+        made[f"{loss}-decades-{theory}"] = {
+            "values": values, "remainder": float(sum(halves)), "expected": math.log10(high / low),
+        }  # fmt: skip
+    return made
+
+
+def panels(table: Table, title: str) -> list[Panel]:
+    """Boundary against gamma for each loss: measured intervals, and the theories as lines."""
+    table = Table([row for row in table if row[0].get("trained", "all") == "all"])
+    network = table.values_of("network")[0]
+    made = []
+    for loss in table.values_of("loss"):
+        gammas = [g for g in table.where(loss=loss).values_of("gamma") if g is not None]
+        curves = []
+        for criterion, words in CRITERIA.items():
+            ends = [intervals(table, g, criterion, loss=loss) for g in gammas]
+            closed = [bool(np.all(np.isfinite(e) & (e > 0))) for e in ends]
+            known = [(g, e) for g, e, c in zip(gammas, ends, closed, strict=True) if c]
+            if known and (criterion == "diverges" or loss != "mse"):
+                curves.append(Curve(
+                    f"measured: {words}", tuple(g for g, _ in known),
+                    tuple(float(np.exp(np.log(e).mean())) for _, e in known),
+                    tuple(float(e.min()) for _, e in known),
+                    tuple(float(e.max()) for _, e in known),
+                ))  # fmt: skip
+        grid = np.linspace(min(gammas), max(gammas), 30)
+        for theory, which in THEORIES.items():
+            if theory == PLOTTED and not network.endswith("cnn"):
+                continue  # the same as printed
+            specs = [spec_of(network, float(g)) for g in grid]
+            line = tuple(critical(lambda_of(s, theory, which)) for s in specs)
+            style = "line" if theory == "corrected" else "dashed"
+            curves.append(Curve(SHOWN[theory], tuple(map(float, grid)), line, style=style))
+        words = "squared loss" if loss == "mse" else "cross-entropy"
+        made.append(Panel(
+            f"{title}, {words}", "gamma at the start", "learning rate", tuple(curves), log_y=True,
+            note="Bars span the intervals of all seeds; training is stable below them.",
+        ))  # fmt: skip
+    return made
