@@ -1,0 +1,149 @@
+"""What the experiments of this paper share: networks of its figures, Gram matrices, orders."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from normscope.checks import Array
+from normscope.experiments.experiment import Table
+from normscope.experiments.rules import fitted_slope
+from normscope.measure import Risk
+from normscope.measure.gram import gram_matrix
+from normscope.nn.build import build
+from normscope.results.prediction import Prediction
+from normscope.seeds import child_seed
+from normscope.spec import NetworkSpec, mlp
+from normscope.theory import predict
+
+# activation, weight variance, bias variance; the first two are those of the paper's figures
+NETWORKS = {
+    "relu": ("relu", 2.0, 0.0),
+    "tanh": ("tanh", 3.0, 0.64),
+    "leaky": ("leaky_relu(0.1)", 1.8, 0.2),
+    "erf": ("erf", 2.0, 0.3),
+    "sigmoid": ("sigmoid", 2.0, 0.0),
+    "relu-biases": ("relu", 2.0, 0.1),
+    "relu-layer": ("relu", 2.0, 0.5),
+    "tanh-centred": ("tanh", 3.0, 0.0),
+}
+
+
+def spec(network: str, widths: Sequence[int], **options: Any) -> NetworkSpec:
+    """A dense network with the variances of the paper."""
+    activation, weights, biases = NETWORKS[network]
+    given = {"weight_variance": weights, "bias_variance": biases} | options
+    return mlp(list(widths), activation=activation, **given)
+
+
+def gaussian(*shape: int, seed: int, stream: str = "inputs") -> torch.Tensor:
+    """Independent standard normal numbers, Eq. (3)."""
+    generator = torch.Generator().manual_seed(child_seed(seed, stream))
+    return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+
+def risk(
+    of: NetworkSpec, samples: int, seed: int, *, inputs: Any = None, parameters: Any = "weights",
+    statistics: str = "batch",
+) -> Risk:  # fmt: skip
+    """A random network on Gaussian inputs; only weights are differentiated, as in the theory."""
+    x = gaussian(samples, math.prod(of.input_shape), seed=seed) if inputs is None else inputs
+    model = build(of, seed, dtype=torch.float64)
+    return Risk(model, x, loss="mse", parameters=parameters, statistics=statistics)
+
+
+def gram(of: NetworkSpec, samples: int, seed: int, **options: Any) -> Array:
+    """F* of a random network as (T, C, T, C)."""
+    matrix = gram_matrix(risk(of, samples, seed, **options)).numpy()
+    return matrix.reshape(samples, of.outputs, samples, of.outputs)
+
+
+def centred(matrix: Array) -> Array:
+    """F* when the mean over samples is subtracted from every output, (S.20)."""
+    half = matrix - matrix.mean(0, keepdims=True)
+    return np.asarray(half - half.mean(2, keepdims=True))
+
+
+def flat(matrix: Array) -> Array:
+    """The square matrix of (T, C, T, C)."""
+    return matrix.reshape(matrix.shape[0] * matrix.shape[1], -1)
+
+
+def spectrum(matrix: Array) -> dict[str, float]:
+    """Largest eigenvalue, trace and trace of the square."""
+    square = flat(matrix)
+    values = torch.linalg.eigvalsh(torch.from_numpy(square))
+    return {
+        "top": float(values[-1]),
+        "trace": float(square.trace()),
+        "second": float((square**2).sum()),
+    }
+
+
+def over_widths(
+    table: Table, name: str | Callable[[int], Array], theory: Callable[[int], float], **where: Any
+) -> dict[str, Any]:
+    """What the rule ``formula`` reads: values of all networks at each width, and the theory's."""
+    widths = table.where(**where).values_of("width")
+    get: Any = name if callable(name) else lambda width: table(name, width=width, **where)
+    values = [get(width).tolist() for width in widths]
+    return {"sizes": widths, "values": values, "theory": [float(theory(w)) for w in widths]}
+
+
+def order(table: Table, name: str, *, above: float | None = None, below: float | None = None,
+          **where: Any) -> dict[str, Any]:  # fmt: skip
+    """The exponent of the width with which a value grows, or its distance from a limit."""
+    widths = table.where(**where).values_of("width")
+    found = fitted_slope(widths, [table(name, width=w, **where).tolist() for w in widths])
+    if above is not None:
+        return found | {"mean": found["mean"] - above}
+    return found if below is None else found | {"mean": below - found["mean"]}
+
+
+def limit(found: dict[str, Any]) -> dict[str, Any]:
+    """Relative distance from the theory in the limit of wide networks: a of a + b / M, with se."""
+    sizes, theory = (np.asarray(found[k], float) for k in ("sizes", "theory"))
+    groups = [np.asarray(g) / t - 1 for g, t in zip(found["values"], theory, strict=True)]
+    errors = np.array([g.std(ddof=1) / math.sqrt(len(g)) for g in groups])
+    design = np.stack([np.ones_like(sizes), 1 / sizes], 1) / errors[:, None]
+    covariance = np.linalg.inv(design.T @ design)
+    offset = covariance @ design.T @ (np.array([g.mean() for g in groups]) / errors)
+    return {"mean": float(offset[0]), "se": math.sqrt(covariance[0, 0]), "n": len(groups[0])}
+
+
+def prediction(
+    network: str, width: int, samples: int, outputs: int = 1, **options: Any
+) -> Prediction:
+    """The theory of a network with three layers of equal width."""
+    return predict(spec(network, [width] * 3 + [outputs], **options), samples=samples)
+
+
+def order_values(model: torch.nn.Module, x: torch.Tensor) -> dict[str, Array]:
+    """q-hat of the input and q-tilde (of output 1) of every affine layer: one sample, and pairs."""
+    hats, outs = [], []
+    for name, module in model.named_children():
+        if name.startswith("layer"):
+            hats.append(x.detach())
+        x = module(x)
+        if name.startswith("layer"):
+            outs.append(x)
+    slopes = torch.autograd.grad(x[:, 0].sum(), outs)
+    found = {"qhat": [h / h.shape[1] ** 0.5 for h in hats], "qtilde": slopes}
+    made = {}
+    for name, rows in found.items():
+        grams = [(r @ r.T).numpy() for r in rows]
+        made[name] = np.array([g.trace() / len(g) for g in grams])
+        made[f"{name}_st"] = np.array(
+            [(g.sum() - g.trace()) / (len(g) * (len(g) - 1)) for g in grams]
+        )
+    return made
+
+
+def arccosine_hat(overlap: float) -> float:
+    """E relu(x) relu(y) of standard normal x, y with this overlap: J / 2 of (S.70)."""
+    angle = math.pi - math.acos(overlap)
+    return (math.sqrt(1 - overlap**2) + angle * overlap) / math.pi / 2

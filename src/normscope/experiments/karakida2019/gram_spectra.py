@@ -1,0 +1,184 @@
+"""Theorems 2.2 and 3.3 and Fig. 1: spectra without norm and with the mean subtracted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from normscope.experiments.experiment import Experiment, Scale, Table, curve
+from normscope.experiments.karakida2019 import _common as common
+from normscope.experiments.karakida2019._common import order, over_widths, spectrum
+from normscope.results.panel import Panel
+from normscope.results.prediction import Prediction
+from normscope.sweeps.plan import grid
+
+REGIMES: dict[str, Callable[[int], int]] = {
+    "T=M": lambda m: m, "T=4M": lambda m: 4 * m, "T=M/4": lambda m: m // 4, "T=20": lambda m: 20
+}  # fmt: skip
+FEW = (2, 4, 8)  # samples in the small groups
+Cell = tuple[str, str, int]  # network, regime, outputs
+FIGURE: tuple[Cell, Cell] = (("relu", "T=M", 1), ("tanh", "T=M", 1))
+
+
+def trial(network: str, width: int, regime: str, outputs: int, seed: int) -> dict[str, Any]:
+    """Spectra of one network, with and without the mean of its outputs."""
+    of, samples = common.spec(network, [width] * 3 + [outputs]), REGIMES[regime](width)
+    matrix = common.gram(of, samples, seed)
+    own, less = spectrum(matrix), spectrum(common.centred(matrix))
+    same = np.einsum("sktk->st", matrix) * samples / outputs
+    found = own | {f"centred_{name}": value for name, value in less.items()}
+    found["direction"] = float(same.mean())
+    for few in FEW:
+        starts = range(0, samples - few + 1, few)
+        groups = np.stack([same[i : i + few, i : i + few] for i in starts])
+        traces = np.einsum("gtt->g", groups) / few - groups.mean((1, 2))
+        found[f"trace{few}"] = float(outputs * traces.mean())
+    if network == "relu-biases":
+        everything = spectrum(common.gram(of, samples, seed, parameters=None))["top"]
+        found["bias_share"] = 1 - own["top"] / everything
+    return found
+
+
+def observe(table: Table) -> dict[str, Any]:
+    """Values at all widths beside the theory, orders in the width, distances from bounds."""
+    cells: list[Cell] = list(
+        dict.fromkeys((r["network"], r["regime"], r["outputs"]) for r, _ in table)
+    )
+    plain = [c for c in cells if c[2] == 1 and c[1] != "T=M/4" and "-" not in c[0]]
+    paper = [c for c in cells if c[0] in ("relu", "tanh")]
+    square = [c for c in paper if c[1] == "T=M"]
+
+    def at(
+        cell: Cell, name: str, theory: Callable[[Any], Any], few: int = 0, **options: Any
+    ) -> Any:
+        def value(width: int) -> float:
+            return float(theory(_prediction(cell, width, few, **options)))
+
+        return over_widths(table, name, value, **_where(cell))
+
+    def each(some: Iterable[Cell], name: str, theory: Callable[[Any], Any]) -> dict[str, Any]:
+        return {"parts": {_name(cell): at(cell, name, theory) for cell in some}}
+
+    def inside(some: Iterable[Cell], *sides: str) -> dict[str, Any]:
+        made = {(cell, side): _inside(table, cell, side) for cell in some for side in sides}
+        return {"parts": {f"{_name(cell)}, {side}": part for (cell, side), part in made.items()}}
+
+    centred: dict[str, Any] = {"last_norm": "mean", "theory": lambda p: p.trace}
+    seen = {
+        "thm2.2-mean": each(square, "trace", lambda p: p.trace),
+        "thm2.2-max": each(plain, "direction", lambda p: p.lambda_max),
+        "eq11": each(FIGURE, "trace", _sum_as_printed),
+        "eq11-corrected": each(FIGURE, "trace", _sum),
+        "sharp-order": each(FIGURE, "top", lambda p: p.A2),
+        "mean-order": each(FIGURE, "trace", lambda p: p.kappa1 * p.num_parameters / p.samples),
+        "centred": order(table, "top", network="tanh-centred"),
+        "noncentred-act": order(table, "top", **_where(FIGURE[0])),
+        "lemmaA1-bias": order(table, "bias_share", network="relu-biases"),
+        "thm3.3-OM": inside((c for c in paper if c[1] != "T=20"), "lower", "upper"),
+        "fig1-looseness": inside(FIGURE, "lower", "upper"),
+        "fig1-looseness-c2": inside(FIGURE, "second moment"),
+        "thm3.3-trace": {
+            "parts": {_name(c): at(c, "centred_trace", **centred) for c in square}
+            | {f"{_name(c)}, {t} samples": at(c, f"trace{t}", few=t, **centred)
+               for c in square for t in FEW}
+        },
+    }  # fmt: skip
+    for letter, cell in zip("ab", FIGURE, strict=True):
+        seen[f"fig1{letter}-plain"] = at(cell, "top", lambda p: p.lambda_max)
+        slow = order(table, "centred_top", below=0.5, **_where(cell))
+        parts = {"order below M^(1/2)": slow, "above the line": _inside(table, cell, "lower")}
+        seen[f"fig1{letter}-mean"] = {"parts": parts}
+    return seen
+
+
+def _where(cell: Cell) -> dict[str, Any]:
+    return dict(zip(("network", "regime", "outputs"), cell, strict=True))
+
+
+def _name(cell: Cell) -> str:
+    return f"{cell[0]}, {cell[1]}" + (f", C={cell[2]}" if cell[2] > 1 else "")
+
+
+def _prediction(cell: Cell, width: int, few: int = 0, **options: Any) -> Prediction:
+    network, regime, outputs = cell
+    return common.prediction(network, width, few or REGIMES[regime](width), outputs, **options)
+
+
+def _sum(made: Prediction, *, hat: bool = True) -> float:
+    """A1 by Eq. (11): tilde times hat, or times tilde as printed (that of the inputs by (7))."""
+    tilde, first = made.order_parameters["qtilde"], made.spec.layers[0]
+    printed = np.concatenate([[first.weight_variance * tilde[0]], tilde[:-1]])
+    return float(
+        first.outputs * np.sum(tilde * (made.order_parameters["qhat"] if hat else printed))
+    )
+
+
+def _sum_as_printed(made: Prediction) -> float:
+    return _sum(made, hat=False)
+
+
+def _inside(table: Table, cell: Cell, side: str) -> dict[str, Any]:
+    """How far each network lies inside a bound of (18), as a fraction of it."""
+    found: list[float] = []
+    for width in table.where(**_where(cell)).values_of("width"):
+        made: Any = _prediction(cell, width, last_norm="mean")
+        top = table("centred_top", width=width, **_where(cell))
+        root = np.sqrt(table("centred_second", width=width, **_where(cell)))
+        sides = {"lower": top / made.lower - 1, "upper": 1 - top / made.upper}
+        found += (sides | {"second moment": root / made.upper - 1})[side].tolist()
+    return {"values": found}
+
+
+def panels(table: Table) -> list[Panel]:
+    """Fig. 1: lambda_max over the width, with and without the mean."""
+    made = []
+    for cell, side in zip(FIGURE, ("left", "right"), strict=True):
+        widths = table.where(**_where(cell)).values_of("width")
+        plain, less = (
+            [table(name, width=w, **_where(cell)) for w in widths]
+            for name in ("top", "centred_top")
+        )
+        line = np.geomspace(widths[0], widths[-1], 20).astype(int).tolist()
+        theory = [_prediction(cell, w).lambda_max for w in line]
+        bound = [_prediction(cell, w, last_norm="mean").lower for w in line]
+        curves = (
+            curve("measured", widths, plain),
+            curve("Theorem 2.2", line, theory, style="dashed"),
+            curve("measured, mean subtracted", widths, less),
+            curve("lower bound, Theorem 3.3", line, bound, style="line"),
+        )
+        note = (
+            "Without the mean of the outputs the largest eigenvalue no longer grows with the width."
+        )
+        title, x, y = f"Fig. 1 {side}: {cell[0]}", "width M = samples T", "largest eigenvalue of F"
+        made.append(Panel(title, x, y, curves, True, True, note))
+    return made
+
+
+def _cells(widths: Sequence[int], figure: int, rest: int) -> list[dict[str, Any]]:
+    both, small = ["relu", "tanh"], list(widths)[:-1]
+    other = ["leaky", "erf", "relu-biases", "tanh-centred"]
+    square: dict[str, Any] = {"regime": "T=M", "outputs": 1}
+    some = {"network": both, "width": small[:2]}
+    return [
+        *grid({"network": both, "width": widths, **square}, figure),
+        *grid({"network": other, "width": small, **square}, rest),
+        *grid({"network": both, "width": small, "regime": ["T=20", "T=M/4"], "outputs": 1}, rest),
+        *grid({**some, "regime": "T=4M", "outputs": 1}, rest),
+        *grid({**some, "regime": "T=M", "outputs": 5}, rest),
+    ]
+
+
+EXPERIMENT = Experiment(
+    title="Spectra of Gram matrices over widths, plain and with the mean of the outputs subtracted",
+    trial=trial,
+    scales={
+        "smoke": Scale(_cells([40, 60, 80], 4, 2), seconds=4),
+        "desk": Scale(_cells([100, 200, 400, 800], 100, 40), seconds=400),
+    },
+    observe=observe,
+    panels=panels,
+    own_scale=True,
+)

@@ -1,0 +1,74 @@
+"""Signals and gradients of random networks: the recursions (5)-(7), and batch norm's (S.70)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from normscope.experiments.experiment import Experiment, Scale, Table
+from normscope.experiments.karakida2019._common import (
+    arccosine_hat,
+    gaussian,
+    order_values,
+    over_widths,
+    spec,
+)
+from normscope.nn.build import build
+from normscope.sweeps.plan import grid
+from normscope.theory import predict
+
+NAMES = ("qhat", "qhat_st", "qtilde", "qtilde_st")
+
+
+def trial(network: str, norm: str | None, width: int, samples: int, seed: int) -> dict[str, Any]:
+    """Order parameters of every layer of one network with four layers."""
+    of = spec(network, [width] * 4 + [1], norm=norm)
+    x = gaussian(samples, width, seed=seed)
+    return order_values(build(of, seed, dtype=torch.float64), x)
+
+
+def observe(table: Table) -> dict[str, Any]:
+    """Hidden layers only: q-hat of the inputs and q-tilde of the outputs are what was put in."""
+
+    def part(name: str, layer: int, **where: Any) -> Any:
+        def theory(width: int) -> float:
+            if where["norm"]:
+                return arccosine_hat(1.0 if name == "qhat" else -1 / (where["samples"] - 1))
+            of = spec(where["network"], [width] * 4 + [1])
+            return float(predict(of).order_parameters[name][layer])
+
+        def values(width: int) -> Any:
+            return table(name, width=width, **where)[:, layer]
+
+        return over_widths(table, values, theory, **where)
+
+    plain = [(n, {"network": n, "norm": None, "samples": 100}) for n in ("relu", "tanh")]
+    normed = {"norm": "batch"}
+    sizes = table.where(norm="batch").values_of("samples")
+    return {
+        "eq5": {"parts": {f"{n}, {q}, layer {k}": part(q, k, **w)
+                          for n, w in plain for q in NAMES[:2] for k in (1, 2, 3)}},
+        "eq7": {"parts": {f"{n}, {q}, layer {k + 1}": part(q, k, **w)
+                          for n, w in plain for q in NAMES[2:] for k in (0, 1, 2)}},
+        "thm3.4-J": {"parts": {f"{n}, T={t}, {q}": part(q, 3, network=n, samples=t, **normed)
+                               for n in ("relu", "relu-layer") for t in sizes for q in NAMES[:2]}},
+    }  # fmt: skip
+
+
+def _cells(widths: list[int], samples: list[int]) -> list[dict[str, Any]]:
+    plain = {"network": ["relu", "tanh"], "norm": None, "width": widths, "samples": 100}
+    normed = {"network": ["relu", "relu-layer"], "norm": "batch", "width": widths}
+    return [*grid(plain), *grid(normed | {"samples": samples})]
+
+
+EXPERIMENT = Experiment(
+    title="Order parameters of random networks, without norm and with batch norm",
+    trial=trial,
+    scales={
+        "smoke": Scale(_cells([50, 100], [8]), seeds=4, seconds=3),
+        "desk": Scale(_cells([100, 200, 400], [4, 8, 32, 100]), seeds=40, seconds=60),
+    },
+    observe=observe,
+    own_scale=True,
+)
