@@ -88,6 +88,21 @@ def test_projections_have_no_number():
     assert not any("shortcut" in name for name, _ in layers.values())
 
 
+def test_projection_shortcuts_of_a_cifar_resnet():
+    """Parameters as published for option B, and the shortcut is the written formula."""
+    model = network("resnet20", shortcut="projection")
+    assert size(model) == 272474
+    assert list(numbered_layers(model)) == list(range(1, 21))
+    block = cifar_resnet(8, norm=None, shortcut="projection").stage2[0]
+    x = images(4)[:, :1].expand(-1, 16, -1, -1)
+    y = functional.relu(functional.conv2d(x, block.conv1.weight, padding=1, stride=2))
+    y = functional.conv2d(y, block.conv2.weight, padding=1)
+    skip = functional.conv2d(x, block.shortcut[0].weight, stride=2)
+    torch.testing.assert_close(block(x), functional.relu(y + skip))
+    with pytest.raises(InputError, match=r"shortcut 'projecton'.*'projection'"):
+        cifar_resnet(8, shortcut="projecton")
+
+
 def test_numbers_of_a_model_that_cannot_be_traced():
     class Branching(nn.Module):
         def __init__(self):

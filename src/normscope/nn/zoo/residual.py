@@ -11,8 +11,10 @@ from torch.nn import functional
 from normscope.errors import InputError
 from normscope.nn.zoo.maker import Design, Maker
 from normscope.nn.zoo.plain import Parts, head
+from normscope.registry import check_choice
 
 DEEPEST = 5_000  # layers; the deepest in use has 1202
+SHORTCUTS = ("pad", "projection")
 
 
 class PadShortcut(nn.Module):
@@ -92,9 +94,10 @@ class PreBlock(nn.Module):
 
 
 def cifar_resnet(
-    depth: int, *, classes: int = 10, channels: int = 3, width: int = 16, **design: Any
-) -> nn.Module:
-    """He's ResNet of depth 6n + 2 for CIFAR: option-A shortcuts, convolutions without bias.
+    depth: int, *, classes: int = 10, channels: int = 3, width: int = 16, shortcut: str = "pad",
+    **design: Any,
+) -> nn.Module:  # fmt: skip
+    """He's ResNet of depth 6n + 2 for CIFAR; convolutions have no bias.
 
     Layer 1 is the stem, block t owns layers 2t and 2t + 1, the linear layer is 6n + 2.
 
@@ -103,16 +106,20 @@ def cifar_resnet(
         classes: number of outputs.
         channels: number of image channels.
         width: channels of the first of three stages.
+        shortcut: where the shape changes: ``"pad"`` (He's option A: zeros for the new channels, no
+            parameters) or ``"projection"`` (option B: a 1 x 1 convolution, with norm if all layers
+            have it; projections have no number).
         **design: the fields of ``Design``.
     """
-    return _cifar(depth, classes, channels, width, design, residual=True)
+    check_choice("shortcut", shortcut, SHORTCUTS)
+    return _cifar(depth, classes, channels, width, design, shortcut=shortcut)
 
 
 def cifar_vgg(
     depth: int, *, classes: int = 10, channels: int = 3, width: int = 16, **design: Any
 ) -> nn.Module:
     """The VGG-style network of depth 6n + 2: ``cifar_resnet`` without the additions."""
-    return _cifar(depth, classes, channels, width, design, residual=False)
+    return _cifar(depth, classes, channels, width, design, shortcut=None)
 
 
 def cifar_preresnet(
@@ -184,17 +191,19 @@ def projecting(
 
 
 def _cifar(
-    depth: int, classes: int, channels: int, width: int, design: dict[str, Any], *, residual: bool
-) -> nn.Module:
+    depth: int, classes: int, channels: int, width: int, design: dict[str, Any], *,
+    shortcut: str | None,
+) -> nn.Module:  # fmt: skip
     blocks = _blocks_per_stage(depth)
     maker = Maker(Design(**design))
 
     def block(inputs: int, outputs: int, stride: int) -> nn.Module:
-        shortcut = _option_a(inputs, outputs, stride) if residual else None
-        return Block(maker, inputs, outputs, stride=stride, shortcut=shortcut)
+        way = _option_a(inputs, outputs, stride) if shortcut else None
+        return Block(maker, inputs, outputs, stride=stride, shortcut=way)
 
+    made = projecting(maker, Block) if shortcut == "projection" else block
     parts = stem(maker, channels, width)
-    parts += stages(width, [width, 2 * width, 4 * width], blocks, block)
+    parts += stages(width, [width, 2 * width, 4 * width], blocks, made)
     return maker.network([*parts, *top(maker, 4 * width, classes)])
 
 
