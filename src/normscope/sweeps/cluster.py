@@ -138,13 +138,15 @@ class Ray(Executor):
         """Ask every node for versions and data; one that differs is named."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-        ask = self._ray.remote(fingerprint_of)
+        ask, asked = self._ray.remote(fingerprint_of), dict[str, Any]()
         for node in (node for node in self._ray.nodes() if node["Alive"]):
             where = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+            sent = ask.options(num_cpus=0, max_retries=0, scheduling_strategy=where).remote(check)
             name = f"{node['NodeManagerHostname']} ({node['NodeManagerAddress']})"
+            asked[f"{name}, node {node['NodeID'][:8]}"] = sent
+        for name, sent in asked.items():  # all of them import and read their data at a time
             try:
-                sent = ask.options(num_cpus=0, max_retries=0, scheduling_strategy=where)
-                found = self._ray.get(sent.remote(check))
+                found = self._ray.get(sent)
             except self._ray.exceptions.RayError as error:
                 last = str(error).strip().splitlines()[-1]
                 raise NormscopeError(f"The node {name} cannot run trials: {last}") from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from typing import Any
@@ -43,7 +44,8 @@ class Live:
             self._bar.update(self._task, completed=self.done, description=self.line())
         elif time.monotonic() - self._said > EVERY:
             self._said = time.monotonic()
-            sys.stderr.write(self.line() + "\n")
+            with contextlib.suppress(OSError):  # the reader is gone, or the disk of the log is full
+                sys.stderr.write(self.line() + "\n")
 
     def line(self) -> str:
         """How many, how fast, how long still."""

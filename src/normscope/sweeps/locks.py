@@ -22,7 +22,8 @@ from normscope.errors import InputError, NormscopeError
 from normscope.files import write_atomically
 from normscope.sweeps.store import FULL, Store, writing
 
-PATIENCE = 10.0  # seconds to wait for others that are taking or giving up a lock
+PATIENCE = 10.0  # seconds that a status waits for drivers that are taking their locks
+QUEUE = 120.0  # seconds that a driver waits: of an array of thousands all begin at once
 
 
 class BusyError(NormscopeError):
@@ -93,7 +94,7 @@ def drivers(store: Store) -> list[dict[str, object]]:
 def _taken(folder: Path, name: str) -> filelock.BaseFileLock:
     """The lock of this shard, taken; whoever takes one holds the guard meanwhile."""
     count = name.partition("of")[2]
-    with _lock(folder / "guard", PATIENCE):
+    with _lock(folder / "guard", QUEUE):
         for other in _names(folder):
             together = other != name and count and other.partition("of")[2] == count
             if not together and _try(folder, other, keep=False) is None:

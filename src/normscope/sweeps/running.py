@@ -80,7 +80,13 @@ class Task:
 
     def portable(self, dumps: Callable[[Any], bytes] = pickle.dumps) -> Task:
         """The same for other processes: what they cannot import fails as a trial does."""
+        file = getattr(sys.modules["__main__"], "__file__", None)
+        typed = getattr(self.function, "__module__", "") == "__main__" and not (
+            file and os.path.isfile(file)
+        )
         try:
+            if typed and dumps is pickle.dumps:  # Ray sends the function itself
+                raise pickle.PicklingError("it was defined in an interactive session")
             return dataclasses.replace(self, function=dumps(self.function))
         except (pickle.PicklingError, AttributeError, TypeError) as error:
             raise InputError(

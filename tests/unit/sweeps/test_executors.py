@@ -1,13 +1,15 @@
 """One contract for all executors: the same table, whatever a trial does."""
 
+import io
 import math
+import sys
 
 import numpy as np
 import pytest
 
 import normscope as ns
 from normscope.errors import InputError, NormscopeError
-from normscope.sweeps import Sweep, running
+from normscope.sweeps import Sweep, live, running
 from sweep_trials import deadly, failing, logged, product, remembering
 
 LOCAL = [{"executor": "serial"}, {"executor": "processes", "workers": 2}]
@@ -114,6 +116,19 @@ def test_a_function_that_others_cannot_find_is_refused(tmp_path):
     assert ns.sweep(local, {"x": [1, 2]}, output=tmp_path, workers=1).complete
 
 
+@pytest.mark.parametrize("file", [None, "<stdin>"])
+def test_a_function_of_a_notebook_is_refused_before_any_trial(file, tmp_path, monkeypatch):
+    """Other processes cannot import it; they would record every trial as failed."""
+    main = sys.modules["__main__"]
+    monkeypatch.setattr(main, "__file__", file)
+    monkeypatch.setattr(main, "threads", threads, raising=False)
+    monkeypatch.setattr(threads, "__module__", "__main__")
+    with pytest.raises(InputError, match=r"interactive session.*module"):
+        ns.sweep(threads, {"x": [1, 2]}, output=tmp_path, workers=2)
+    assert Sweep(tmp_path).missing == 2
+    assert ns.sweep(threads, {"x": [1, 2]}, output=tmp_path, workers=1).complete
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -142,6 +157,18 @@ def test_serial_and_processes_give_the_same_table(tmp_path):
     assert tables[0].equals(tables[1])
     assert len(list(log.iterdir())) == 28
     assert Sweep(tmp_path / "2").complete
+
+
+def test_a_log_that_cannot_be_written_does_not_end_the_sweep(tmp_path, monkeypatch):
+    """A night's work is worth more than a line about it."""
+
+    class Gone(io.StringIO):
+        def write(self, text):
+            raise BrokenPipeError(32, "Broken pipe")
+
+    monkeypatch.setattr(live, "EVERY", -1.0)
+    monkeypatch.setattr(sys, "stderr", Gone())
+    assert ns.sweep(product, {"x": [1.0, 2.0]}, output=tmp_path, workers=1).complete
 
 
 def test_the_time_of_a_trial_is_its_own(monkeypatch):
