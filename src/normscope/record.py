@@ -86,6 +86,11 @@ class Record:
         return hash(self.to_json())
 
 
+def plain_data(value: Any) -> Any:
+    """A value as JSON-safe data, as ``to_dict`` gives the fields of a record."""
+    return _encode(value)
+
+
 def plain_values(data: Any) -> Any:
     """What ``to_dict`` tagged in the values of a dict, as numbers, arrays and tuples again."""
     return _decode(data)

@@ -114,3 +114,8 @@ def equation(reference: Reference, number: str) -> Callable[[F], F]:
 def equations_of(function: Callable[..., object]) -> tuple[Equation, ...]:
     """The equations that a function computes, in the order they were attached."""
     return getattr(function, "__equations__", ())
+
+
+def references() -> dict[str, Reference]:
+    """All papers by their key."""
+    return {one.key: one for one in globals().values() if isinstance(one, Reference)}

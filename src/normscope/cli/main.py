@@ -34,6 +34,7 @@ _LINES = {
     "sweep status": "how far a sweep is, also while it runs",
     "sweep export": "the table of a sweep as CSV",
     "sweep chart": "where training is stable, as a picture",
+    "reproduce": "the claims of five papers, run again, with a verdict on each",
     "report": "rebuild the page of a saved examination, without the model",
     "compare": "two saved examinations, number by number and finding by finding",
 }

@@ -45,6 +45,8 @@ class Option:
 
     def from_text(self, typed: str) -> Any:
         """The converted value, for argparse: our message instead of its own."""
+        if typed is argparse.SUPPRESS:  # argparse converts the default of a place, too
+            return typed
         try:
             return self.convert(typed)
         except InputError as error:

@@ -15,11 +15,11 @@ from normscope.checks import Array
 from normscope.errors import InputError
 from normscope.record import plain_values
 from normscope.registry import near_match
+from normscope.results.ledger import PAPERS
 from normscope.results.panel import Curve, Panel
 from normscope.sweeps import Plan, Sweep, Trial
 from normscope.sweeps.plan import grid, make_plan
 
-PAPERS = ("wei2019", "karakida2019", "huang2020", "bjorck2018", "luo2019")
 SCALES = ("smoke", "desk", "paper")
 Grid = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 

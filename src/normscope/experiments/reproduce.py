@@ -8,11 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from normscope.errors import InputError
 from normscope.experiments.claim import Claim, claims
-from normscope.experiments.experiment import PAPERS, Experiment, Table, experiments
+from normscope.experiments.experiment import Experiment, Table, experiments
 from normscope.experiments.rules import BLOCKED, NOT_RUN, Judgement, judge
 from normscope.registry import near_match
+from normscope.results.ledger import PAPERS
 from normscope.results.panel import Panel
 from normscope.sweeps import Sweep, Trial, sweep
 from normscope.sweeps.plan import grid
@@ -91,14 +94,26 @@ def outcome(experiment: Experiment, scale: str, found: Sweep, settings: str) -> 
     observations: Mapping[str, Any] = {}
     panels: tuple[Panel, ...] = ()
     if found.complete:
-        observations, panels = experiment.observe(table), tuple(experiment.panels(table))
-    judgements = {claim.id: _judged(claim, observations) for claim in claims_of(experiment.id)}
+        observations = rounded(experiment.observe(table))
+        panels = tuple(experiment.panels(table))
+    judgements = {claim.id: judged(claim, observations) for claim in claims_of(experiment.id)}
     abouts = [line["about"] for line in found.lines()]
-    seconds = sum(about.get("cpu", about["seconds"]) for about in abouts)
+    seconds = sum(about.get("cpu_seconds", about["seconds"]) for about in abouts)
     versions = abouts[-1]["versions"] if abouts else {}
     return Outcome(
         experiment, scale, observations, panels, judgements, settings, seconds, versions, failures
     )
+
+
+def rounded(value: Any) -> Any:
+    """Plain data with numbers of nine digits, as the ledger keeps them."""
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    if isinstance(value, Mapping):
+        return {str(k): rounded(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [rounded(v) for v in value]
+    return float(f"{value:.9g}") if isinstance(value, float) else value
 
 
 def claims_of(experiment: str) -> list[Claim]:
@@ -122,7 +137,8 @@ def verdict_without_run(claim: Claim, known: Mapping[str, Experiment]) -> Judgem
     return Judgement(NOT_RUN)
 
 
-def _judged(claim: Claim, observations: Mapping[str, Any]) -> Judgement:
+def judged(claim: Claim, observations: Mapping[str, Any]) -> Judgement:
+    """What its rule says of a claim; not run if there are no observations."""
     if not observations:
         return Judgement(NOT_RUN, reason="trials are missing or failed")
     if claim.observation not in observations:

@@ -17,10 +17,9 @@ from scipy import stats
 from normscope.checks import Array
 from normscope.errors import InputError
 from normscope.registry import Registry
+from normscope.results.ledger import VERDICTS
 
-REPRODUCED, PARTLY, FAILED = "reproduced", "partly", "not reproduced"
-UNDECIDED, BLOCKED, NOT_RUN = "undecided", "blocked by scale", "not run"
-VERDICTS = (REPRODUCED, PARTLY, FAILED, UNDECIDED, BLOCKED, NOT_RUN)
+REPRODUCED, PARTLY, FAILED, UNDECIDED, BLOCKED, NOT_RUN = VERDICTS
 MOST_SEEDS = 1000  # above which no number of seeds is named
 WIDEST = 0.5  # decades on each side: a wider interval cannot reproduce a factor
 SIGMA = 3.0  # standard errors

@@ -10,3 +10,6 @@ from normscope.report.files import save as save
 from normscope.report.page import page as page
 from normscope.report.page import page_fragment as page_fragment
 from normscope.report.page import save_page as save_page
+from normscope.report.papers import paper_page as paper_page
+from normscope.report.papers import papers_page as papers_page
+from normscope.report.papers import save_papers as save_papers

@@ -96,7 +96,7 @@ class Task:
 
     def __call__(self, key: str, settings: Settings) -> Finished:
         """Run one trial; whatever it raises is told."""
-        began = time.monotonic()
+        began, used = time.monotonic(), time.process_time()
         record = error = None
         full = False
         try:
@@ -111,6 +111,7 @@ class Task:
             full = isinstance(failure, OSError) and failure.errno in FULL
         about: dict[str, Any] = {"host": socket.gethostname(), "pid": os.getpid()}
         about |= {"seconds": round(time.monotonic() - began, 4), "time": round(time.time(), 3)}
+        about["cpu_seconds"] = round(time.process_time() - used, 4)
         about["versions"] = versions()
         return Finished(key, record, error, full=full, about=about)
 

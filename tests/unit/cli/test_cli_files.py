@@ -53,7 +53,8 @@ def asked(command, saved, folder):
 
 
 def test_every_command_is_tested_here():
-    assert set(WORDS) == {name for name in COMMANDS if not name.startswith("sweep")}
+    others = ("sweep", "reproduce")  # they write into a folder of their own
+    assert set(WORDS) == {name for name in COMMANDS if not name.startswith(others)}
 
 
 @pytest.mark.parametrize("command", WORDS)
