@@ -133,7 +133,7 @@ def _entries(layer: LayerGradients) -> tuple[Any, str]:
 
 def _summands(layer: LayerGradients) -> tuple[Any, str]:
     place = ", ".join(map(str, layer.summand))
-    return _bars(layer.summands, "d"), f"Terms of the largest gradient, weight ({place})"
+    return _bars(layer.summands, "d"), f"Terms of the gradient of weight ({place})"
 
 
 def _bars(histogram: Histograms | None, label: str) -> Any:

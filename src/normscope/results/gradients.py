@@ -55,7 +55,7 @@ class LayerGradients(Record):
     weight_ratio: float = NAN  # Frobenius norms: gradient / weight
     domination: float = NAN  # largest singular values: gradient / weight
     # mean of an in-channel against the gradient of its weights
-    mean_correlation: float = NAN  # Pearson's r over the in-channels
+    mean_correlation: float = NAN  # Pearson's r over the in-channels; NaN if the means are equal
     channel_ratio: float = NAN  # largest / smallest mean |gradient| of an in-channel
     mean_of: str = ""  # the signal whose means these are
     channel_gradient_at: str = ""  # where the channel gradients were taken
@@ -65,8 +65,12 @@ class LayerGradients(Record):
     matrix: Array | None = None  # (out, in) A; None where it is too large to keep
     terms: Array | None = None  # (2, n) T1 and T4 of some weights, first batch
     histogram: Histograms | None = None  # of the entries
-    summand: tuple[int, ...] = ()  # the weight with the largest gradient in the first batch
+    summand: tuple[int, ...] = ()  # a weight, by default that with the largest gradient at first
     summands: Histograms | None = None  # of its terms d
+    summand_mean: float = NAN  # of its terms d, over all samples and positions
+    summand_std: float = NAN
+    summand_positive: float = NAN  # share of its terms above 0
+    summand_negative: float = NAN  # and below 0; the rest is exactly 0
 
     @property
     def alignment(self) -> float:
@@ -156,8 +160,9 @@ class Gradients(Drawable):
     num_batches: int
     seed: int
     outputs: OutputGradients | None = None  # None unless the loss is cross-entropy
-    classes: ClassGradients | None = None  # None unless asked for
+    classes: ClassGradients | None = None  # None unless asked for; the first of class_layers
     convention: dict[str, str] = field(default_factory=dict)
+    class_layers: tuple[ClassGradients, ...] = ()
 
     def __getitem__(self, layer: str | int) -> LayerGradients:
         """The layer of a name or number."""
@@ -199,12 +204,11 @@ class Gradients(Drawable):
                 f"samples; the output gradients of the samples agree by "
                 f"{self.outputs.alignment:.2f} (1: all the same)"
             )
-        if self.classes is not None:
-            lines.append(
-                f"gradient of {self.classes.name}: class {self.classes.dominant} gives "
-                f"{self.classes.top_over_median:.3g} times the median class"
-            )
-        return lines
+        return lines + [
+            f"gradient of {split.name}: class {split.dominant} gives "
+            f"{split.top_over_median:.3g} times the median class"
+            for split in self.class_layers
+        ]
 
     def __repr__(self) -> str:
         return f"Gradients({len(self.layers)} layers, {self.num_samples} samples)"

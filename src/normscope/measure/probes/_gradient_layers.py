@@ -3,19 +3,38 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from normscope.measure.probes import _gradient_numbers as figures
 from normscope.measure.probes._alignment import alignment_terms, single_terms, weight_gradient
 from normscope.measure.probes._histograms import StreamedHistograms
+from normscope.measure.probes.moments import ChannelMoments
+from normscope.measure.probes.probe import SkipLayer
 from normscope.measure.probes.sites import Site
 from normscope.results.gradients import LayerGradients
 
 BINS = 64
+ROUNDING = 8.0  # machine epsilons of the size of a signal, within which its means are equal
 KEPT = 2**18  # entries of the largest channel matrix that is kept
+
+
+class ChannelMean(NamedTuple):
+    """Means of the channels of a signal, and what rounding makes of equal ones."""
+
+    values: Tensor
+    rounding: float
+
+    @classmethod
+    def of(cls, site: Site, x: Tensor) -> ChannelMean:
+        """Of a signal that ``site`` takes or gives."""
+        rows = site.rows(x)
+        size = float(torch.linalg.vector_norm(rows.detach(), dtype=torch.float64))
+        noise = ROUNDING * torch.finfo(x.dtype).eps * size / math.sqrt(max(rows.numel(), 1))
+        return cls(rows.mean(1).double().mean(0), noise)
 
 
 class LayerSums:
@@ -26,8 +45,11 @@ class LayerSums:
         seen: batches in which a gradient came.
     """
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: Site, summand: str | tuple[int, ...] = "largest") -> None:
         self.site = site
+        self._choice = summand
+        self._signs: Any = np.zeros(2)  # terms above and below zero
+        self._term_moments = ChannelMoments()
         self.seen = 0
         self._sums: dict[str, Any] = {}
         self._shape: tuple[int, ...] = ()
@@ -40,12 +62,14 @@ class LayerSums:
         self._channels: Any = 0.0
 
     def add(
-        self, x: Tensor, g: Tensor, mean: Tensor, source: str, *, samples: int, with_terms: bool
-    ) -> None:
+        self, x: Tensor, g: Tensor, mean: ChannelMean, source: str, *, samples: int,
+        with_terms: bool,
+    ) -> None:  # fmt: skip
         """One batch of ``samples``: input, gradient of the output, means of the in-channels."""
+        absolute = None
         if with_terms:
             terms = alignment_terms(self.site, x, g)
-            total = terms.total
+            total, absolute = terms.total, terms.absolute
             numbers = figures.term_numbers(terms)
             if len(self.site.rows(g)) != samples:  # samples and positions on one axis
                 numbers |= {"t2": math.nan, "t3": math.nan}
@@ -58,8 +82,8 @@ class LayerSums:
         self._collect(figures.entry_numbers(total))
         self._add_channels(total, mean)
         _add_values(self._entries, total)
-        self._summand = self._summand or _largest(total)
-        _add_values(self._summands, single_terms(self.site, x, g, self._summand))
+        self._summand = self._summand or self._chosen(total, absolute)
+        self._add_summands(single_terms(self.site, x, g, self._summand))
         if self._norm is None:
             self._channels = self._channels + _channel_sums(self.site, g)
 
@@ -78,14 +102,42 @@ class LayerSums:
             self._norm, self._channels = norm.name, 0.0
         self._channels = self._channels + _channel_sums(norm, g)
 
-    def _add_channels(self, total: Tensor, mean: Tensor) -> None:
+    def _chosen(self, total: Tensor, absolute: Tensor | None) -> tuple[int, ...]:
+        """The weight whose terms are kept; one without any term says nothing."""
+        if not isinstance(self._choice, str):
+            fits = len(self._choice) == total.ndim
+            if not fits or any(not 0 <= i < n for i, n in zip(self._choice, total.shape)):  # noqa: B905
+                raise SkipLayer(
+                    f"summand={self._choice} is no place in its weight, of shape "
+                    f"{tuple(total.shape)}"
+                )
+            return self._choice
+        size = total.abs().double()
+        dead = (size if absolute is None else absolute) == 0
+        if self._choice == "smallest":
+            rank = -size.masked_fill(dead, math.inf)
+        elif self._choice == "aligned" and absolute is not None:
+            rank = (size / absolute).masked_fill(dead, 0.0)
+        else:
+            rank = size
+        place = np.unravel_index(int(rank.argmax()), tuple(total.shape))
+        return tuple(int(i) for i in place)
+
+    def _add_summands(self, terms: Tensor) -> None:
+        _add_values(self._summands, terms)
+        self._term_moments.add(terms.reshape(-1, 1).double())
+        self._signs += np.array([int((terms > 0).sum()), int((terms < 0).sum())])
+
+    def _add_channels(self, total: Tensor, channel_mean: ChannelMean) -> None:
+        mean = channel_mean.values
         groups = self.site.geometry.groups if self.site.geometry else 1
         magnitude = total.abs().double()
         matrix = magnitude.flatten(2).sum(2) if total.ndim > 2 else magnitude
         window = int(np.prod(total.shape[2:]))
         into = figures.in_channel_gradient(matrix, groups) / window
         numbers = figures.channel_matrix_numbers(total, matrix, groups)
-        numbers["mean_correlation"] = figures.pearson(mean, into)
+        apart = float(mean.std(correction=0)) > channel_mean.rounding
+        numbers["mean_correlation"] = figures.pearson(mean, into) if apart else math.nan
         numbers["channel_ratio"] = figures.ratio(float(into.max()), float(into.min()))
         self._collect(numbers)
         self._collect({"in_mean": mean.cpu().numpy(), "in_gradient": into.cpu().numpy()})
@@ -107,6 +159,11 @@ class LayerSums:
             means["weight_ratio"] = figures.ratio(norm, float(weight.detach().double().norm()))
             largest = figures.largest_singular_value(weight.detach().flatten(1))
             means["domination"] = figures.ratio(sigma, largest)
+        if self._summand:
+            moments = self._term_moments
+            means["summand_mean"] = float(moments.mean)
+            means["summand_std"] = math.sqrt(float(moments.variance))
+            means["summand_positive"], means["summand_negative"] = self._signs / moments.count
         return LayerGradients(
             name=self.site.name,
             number=self.site.layer,
@@ -126,11 +183,6 @@ class LayerSums:
 
 def _channel_sums(site: Site, g: Tensor) -> Tensor:
     return site.rows(g).sum(1).double().sum(0)
-
-
-def _largest(total: Tensor) -> tuple[int, ...]:
-    place = np.unravel_index(int(total.abs().argmax()), tuple(total.shape))
-    return tuple(int(i) for i in place)
 
 
 def _add_values(histogram: StreamedHistograms, values: Tensor) -> None:

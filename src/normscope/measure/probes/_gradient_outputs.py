@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from normscope.checks import checked_list
 from normscope.errors import InputError
 from normscope.measure.probes.probe import Pass
 from normscope.measure.probes.sites import Site
@@ -14,6 +17,7 @@ from normscope.results.gradients import ClassGradients, OutputGradients
 from normscope.subject.batch import float_leaves
 from normscope.subject.likelihoods import CrossEntropy
 
+ClassLayer = str | int | Sequence[str | int] | None
 EXAMPLES = 512  # samples whose output gradients are kept for a picture
 
 
@@ -97,19 +101,25 @@ def _as_rows(targets: Tensor, classes: int) -> Tensor:
 
 
 class ByClass:
-    """The gradient of one weight, one partial backward pass for each output.
+    """The gradients of some weights, one partial backward pass for each output.
 
     Args:
-        layer: name or number of the layer; None for the middle one.
+        layers: name or number of a layer, or several in a list or tuple; None for the middle one.
     """
 
-    def __init__(self, layer: str | int | None) -> None:
-        self._layer = layer
-        self._site: Site | None = None
+    def __init__(self, layers: ClassLayer) -> None:
+        self._layers: tuple[str | int | None, ...]
+        if layers is None or isinstance(layers, str | int):
+            self._layers = (layers,)
+        else:
+            self._layers = tuple(checked_list(layers, "class_layer"))
+        if not self._layers:
+            raise InputError("class_layer is empty: name a layer, or pass None for the middle one.")
+        self._sites: list[Site] = []
         self._batches = 0
-        self._mean: Any = 0.0
+        self._mean: Any = 0.0  # (layers, classes)
         self._largest: Any = 0.0
-        self._error = 0.0
+        self._error: Any = 0.0  # (layers,)
 
     def add(self, run: Pass, sites: list[Site]) -> None:
         """Take in one batch; ``sites`` are the weighted layers that were reached."""
@@ -120,37 +130,39 @@ class ByClass:
                 "classes), and this loss or model has none. Leave it out, or pass a loss of "
                 "outputs and targets such as 'cross_entropy'."
             )
-        site = self._site = self._site or _chosen(sites, self._layer)
-        name = str(site.weight)
+        self._sites = self._sites or [_chosen(sites, layer) for layer in self._layers]
+        names = [str(site.weight) for site in self._sites]
         slope = run.objective.loss.slope(run.outputs, run.targets).reshape(outputs[0].shape)
-        whole = run.gradients[name]
-        assert whole is not None
-        rest = -whole.double()
-        means, largest = [], []
+        wholes = [run.gradients[name] for name in names]
+        sizes = [0.0 if whole is None else float(whole.double().norm()) for whole in wholes]
+        rests: list[Any] = [0.0 if whole is None else -whole.double() for whole in wholes]
+        shape = (len(names), slope.shape[1])
+        means, largest = (torch.zeros(shape, dtype=torch.float64) for _ in range(2))
         for j in range(slope.shape[1]):
             masked = torch.zeros_like(slope)
             masked[:, j] = slope[:, j]
-            part = run.pulled_back([masked], [name])[name]
-            part = torch.zeros_like(whole) if part is None else part
-            rest += part
-            means.append(float(part.abs().double().mean()))
-            largest.append(float(part.abs().max()))
-        size = float(whole.double().norm())
-        self._error = max(self._error, float(rest.norm()) / size if size else 0.0)
+            parts = run.pulled_back([masked], [*dict.fromkeys(names)])
+            for i, name in enumerate(names):
+                if (part := parts[name]) is not None:
+                    rests[i] = rests[i] + part
+                    means[i, j], largest[i, j] = part.abs().double().mean(), part.abs().max()
+        left = [float(torch.as_tensor(rest).norm()) for rest in rests]
+        errors = [rest / size if size else 0.0 for rest, size in zip(left, sizes, strict=True)]
+        self._error = np.maximum(self._error, errors)
         self._batches += 1
-        self._mean = self._mean + torch.tensor(means, dtype=torch.float64)
-        self._largest = self._largest + torch.tensor(largest, dtype=torch.float64)
+        self._mean, self._largest = self._mean + means, self._largest + largest
 
-    def result(self) -> ClassGradients | None:
-        """None if no batch was taken in."""
-        if self._site is None:
-            return None
-        return ClassGradients(
-            name=self._site.name,
-            number=self._site.layer,
-            mean_abs=(self._mean / self._batches).numpy(),
-            max_abs=(self._largest / self._batches).numpy(),
-            sum_error=self._error,
+    def result(self) -> tuple[ClassGradients, ...]:
+        """One record per layer; none if no batch was taken in."""
+        return tuple(
+            ClassGradients(
+                name=site.name,
+                number=site.layer,
+                mean_abs=(self._mean[i] / self._batches).numpy(),
+                max_abs=(self._largest[i] / self._batches).numpy(),
+                sum_error=float(self._error[i]),
+            )
+            for i, site in enumerate(self._sites)
         )
 
 

@@ -29,12 +29,14 @@ class ActivationProbe(Probe):
 
     Args:
         histogram: bins of each channel's histogram, even; 0 for none.
+        norm_histograms: histograms of what norm layers give, too.
     """
 
     watches: ClassVar[tuple[str, ...]] = (*LAYERS, NORM, ACTIVATION)
 
-    def __init__(self, *, histogram: int = BINS) -> None:
+    def __init__(self, *, histogram: int = BINS, norm_histograms: bool = False) -> None:
         self._bins = checked_bins(histogram)
+        self._of_norms = norm_histograms
         self._channels: dict[str, _Channels] = {}
 
     def entering(self, site: Site, x: Tensor) -> None:
@@ -49,7 +51,9 @@ class ActivationProbe(Probe):
 
     def _take(self, site: Site, signal: Tensor) -> None:
         maps = site.rows(signal).transpose(1, 2)
-        self._channels.setdefault(site.name, _Channels(site, self._bins)).add(maps)
+        # What a norm gives goes into an activation, or is added to something that does.
+        bins = self._bins if site.kind != NORM or self._of_norms else 0
+        self._channels.setdefault(site.name, _Channels(site, bins)).add(maps)
 
     def result(self, passes: Passes, index: int = 0) -> Activations:
         """What was seen in ``passes`` by this probe, number ``index`` of them."""
@@ -67,8 +71,7 @@ class _Channels:
     def __init__(self, site: Site, bins: int) -> None:
         self.site = site
         self._moments = ChannelMoments()
-        # What a norm gives goes into an activation, or is added to something that does.
-        self._histograms = StreamedHistograms(bins) if bins and site.kind != NORM else None
+        self._histograms = StreamedHistograms(bins) if bins else None
         self._low: Tensor | None = None
         self._high: Tensor | None = None
 
@@ -113,6 +116,7 @@ def activations(
     layers: Layers = None,
     seed: int = 0,
     histogram: int = BINS,
+    norm_histograms: bool = False,
 ) -> Activations:
     r"""Mean, variance, range and histogram of each channel of each signal, and growth with depth.
 
@@ -124,7 +128,8 @@ def activations(
     position of the data, *full* if it is always above 0. Growth is a straight line fitted to log10
     of the mean channel variance of the hidden layers, of all of them and of even and odd ones.
 
-    Histograms are kept of layers' outputs and activations' inputs, with bins for each channel. They
+    Histograms are kept of layers' outputs and activations' inputs, with bins for each channel;
+    ``Histograms.bimodality()`` tells channels with two modes. They
     span the first batch; when a later value lies outside, neighbouring bins are joined in pairs
     until it is inside, so that every value counts.
 
@@ -142,6 +147,7 @@ def activations(
         layers: which layers; None for all, or names, globs, numbers from 1.
         seed: seed for dropout and the order of a data set.
         histogram: bins of each channel, an even number; 0 for none.
+        norm_histograms: keep histograms of what norm layers give, too.
 
     Returns:
         One record per signal, growth, and the layers left out with reasons.
@@ -153,7 +159,7 @@ def activations(
         >>> [(s.number, s.kind, len(s.mean)) for s in found.signals]
         [(1, 'linear', 3), (1, 'activation', 3), (2, 'linear', 2)]
     """
-    probe = ActivationProbe(histogram=histogram)
+    probe = ActivationProbe(histogram=histogram, norm_histograms=norm_histograms)
     problem = as_problem(model, data, loss, loss_fn, outputs_fn, batch_size, seed, required=False)
     passes = run_probes(problem, [probe], num_batches, statistics, layers)
     return probe.result(passes)

@@ -8,9 +8,10 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from normscope.checks import checked_list
-from normscope.measure.probes._gradient_layers import LayerSums
-from normscope.measure.probes._gradient_outputs import ByClass, FavouredClass
+from normscope.checks import checked_count, checked_list
+from normscope.errors import InputError
+from normscope.measure.probes._gradient_layers import ChannelMean, LayerSums
+from normscope.measure.probes._gradient_outputs import ByClass, ClassLayer, FavouredClass
 from normscope.measure.probes.probe import Pass, Probe
 from normscope.measure.probes.run import Layers, Passes, run_probes
 from normscope.measure.probes.sites import ACTIVATION, LAYERS, NORM, Site
@@ -22,6 +23,7 @@ from normscope.subject.problem import as_problem
 from normscope.subject.process import measurement
 from normscope.subject.reading import NUM_BATCHES
 
+SUMMANDS = ("largest", "smallest", "aligned")
 QUANTITIES = ("alignment", "classes")  # those that cost more than the passes themselves
 
 
@@ -31,7 +33,7 @@ class _Signal:
 
     held: Tensor  # so that its memory is not given to another tensor
     version: int
-    mean: Tensor
+    mean: ChannelMean
     name: str
 
 
@@ -40,7 +42,8 @@ class GradientProbe(Probe):
 
     Args:
         quantities: names out of ``QUANTITIES``.
-        class_layer: for ``"classes"``.
+        class_layer: layers to split by class, for ``"classes"``.
+        summand: the weight of each layer whose single terms are kept.
     """
 
     watches: ClassVar[tuple[str, ...]] = LAYERS
@@ -50,9 +53,11 @@ class GradientProbe(Probe):
         self,
         *,
         quantities: str | Sequence[str] = ("alignment",),
-        class_layer: str | int | None = None,
+        class_layer: ClassLayer = None,
+        summand: str | Sequence[int] = "largest",
     ) -> None:
         chosen = _checked(quantities)
+        self._summand = _checked_summand(summand, with_terms="alignment" in chosen)
         self.keeps_graph = "classes" in chosen
         self._with_terms = "alignment" in chosen
         self._outputs = FavouredClass()
@@ -63,9 +68,9 @@ class GradientProbe(Probe):
         self._forget()
 
     def _forget(self) -> None:
-        self._means: dict[str, Tensor] = {}  # of activations' inputs, by site
+        self._means: dict[str, ChannelMean] = {}  # of activations' inputs, by site
         self._signals: dict[int, _Signal] = {}  # by address
-        self._inputs: dict[str, tuple[Tensor, str]] = {}  # means of layers' inputs, by site
+        self._inputs: dict[str, tuple[ChannelMean, str]] = {}  # means of layers' inputs, by site
         self._normed: dict[str, Site] = {}  # norm -> the layer whose output it takes
         self._whole: dict[str, Site] = {}  # layers of which only the weight's gradient is looked at
         self._before: tuple[Site, int] | None = None
@@ -84,7 +89,7 @@ class GradientProbe(Probe):
     def entering(self, site: Site, x: Tensor) -> None:
         """Remember the means of what goes in."""
         if site.kind == ACTIVATION:
-            self._means[site.name] = _channel_mean(site, x)
+            self._means[site.name] = ChannelMean.of(site, x)
         elif site.kind == NORM:
             if self._before is not None and self._before[1] == x.data_ptr():
                 self._normed[site.name] = self._before[0]
@@ -94,13 +99,13 @@ class GradientProbe(Probe):
             self._inputs[site.name] = self._input_mean(site, x)
         self._before = None
 
-    def _input_mean(self, site: Site, x: Tensor) -> tuple[Tensor, str]:
+    def _input_mean(self, site: Site, x: Tensor) -> tuple[ChannelMean, str]:
         """Mean of each in-channel before its activation, or of the input itself."""
         known = self._signals.get(x.data_ptr())
         channels = x.shape[1] if site.axis == 1 and x.ndim > 1 else x.shape[-1]
-        if known and known.held._version == known.version and len(known.mean) == channels:
+        if known and known.held._version == known.version and len(known.mean.values) == channels:
             return known.mean, f"input of {known.name}"
-        return _channel_mean(site, x), "its input"
+        return ChannelMean.of(site, x), "its input"
 
     def leaving(self, site: Site, x: Tensor, out: Tensor) -> None:
         """Remember whose output this is."""
@@ -124,7 +129,7 @@ class GradientProbe(Probe):
         sums.add(x, g, mean, source, samples=self._samples, with_terms=self._with_terms)
 
     def _sums(self, site: Site) -> LayerSums:
-        return self._layers.setdefault(site.name, LayerSums(site))
+        return self._layers.setdefault(site.name, LayerSums(site, self._summand))
 
     def finished(self, run: Pass) -> None:
         """The outputs, and the partial passes of single classes."""
@@ -152,11 +157,13 @@ class GradientProbe(Probe):
     def result(self, passes: Passes, index: int = 0) -> Gradients:
         """What was seen in ``passes`` by this probe, number ``index`` of them."""
         layers = [self._layers[layer.name] for layer in passes.coverage[index].ok]
+        classes = self._by_class.result() if self._by_class else ()
         return Gradients(
             layers=tuple(sums.result(self._weights) for sums in layers),
             loss=passes.loss,
             outputs=self._outputs.result(),
-            classes=self._by_class.result() if self._by_class else None,
+            classes=classes[0] if classes else None,
+            class_layers=classes,
             **passes.record(index),
         )
 
@@ -175,7 +182,8 @@ def gradients(
     layers: Layers = None,
     seed: int = 0,
     quantities: str | Sequence[str] = ("alignment",),
-    class_layer: str | int | None = None,
+    class_layer: ClassLayer = None,
+    summand: str | Sequence[int] = "largest",
 ) -> Gradients:
     r"""Whether the terms of each weight's gradient agree, and how the gradient is spread.
 
@@ -212,7 +220,11 @@ def gradients(
         seed: seed for dropout and the order of a data set.
         quantities: what costs extra: ``"alignment"`` (T1 to T4: three weight gradients a layer)
             and ``"classes"`` (one partial backward pass for each class); ``()`` for neither.
-        class_layer: layer whose gradient ``"classes"`` splits; None for the middle one.
+        class_layer: layer whose gradient ``"classes"`` splits, or several; None for the middle one.
+        summand: the weight of each layer of whose terms d mean, deviation, signs and histogram are
+            kept: the one with the ``"largest"`` gradient in the first batch, the ``"smallest"``
+            that is a sum of anything, the most ``"aligned"`` (T4 / T1), or a place (out, in,
+            *kernel); layers whose weight does not have that place are left out.
 
     Returns:
         One record per layer, the output gradients, and the layers left out with reasons.
@@ -225,7 +237,7 @@ def gradients(
         >>> round(found[1].alignment, 6)  # two samples that are the same pull one way
         1.0
     """
-    probe = GradientProbe(quantities=quantities, class_layer=class_layer)
+    probe = GradientProbe(quantities=quantities, class_layer=class_layer, summand=summand)
     problem = as_problem(model, data, loss, loss_fn, outputs_fn, batch_size, seed)
     passes = run_probes(problem, [probe], num_batches, statistics, layers)
     return probe.result(passes)
@@ -236,8 +248,16 @@ def _has_terms(site: Site) -> bool:
     return site.matrix and not (site.geometry is not None and site.geometry.transposed)
 
 
-def _channel_mean(site: Site, x: Tensor) -> Tensor:
-    return site.rows(x).mean(1).double().mean(0)
+def _checked_summand(summand: str | Sequence[int], *, with_terms: bool) -> str | tuple[int, ...]:
+    if not isinstance(summand, str):
+        return tuple(checked_count(i, "summand", least=0) for i in checked_list(summand, "summand"))
+    check_choice("summand", summand, SUMMANDS)
+    if summand == "aligned" and not with_terms:
+        raise InputError(
+            "summand='aligned' looks for the largest T4 / T1, which quantities='alignment' "
+            "measures. Ask for that, too."
+        )
+    return summand
 
 
 def _checked(quantities: str | Sequence[str]) -> tuple[str, ...]:

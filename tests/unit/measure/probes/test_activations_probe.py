@@ -290,3 +290,21 @@ def test_chart_of_depth_shows_the_moments():
         found.chart(show="widths")
     with pytest.raises(InputError, match="at least 1"):
         found.chart(show="histograms", channels=0)
+
+
+def test_histograms_of_what_norms_give():
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 2))
+    x = torch.randn(50, 3)
+    plain, asked = (
+        activations(net, (x, None), norm_histograms=wanted, histogram=16)
+        for wanted in (False, True)
+    )
+    assert plain["1"].histograms is None
+    found = asked["1"].histograms
+    assert found.counts.sum(1).tolist() == [50] * 4
+    out = net[:2](x).detach().numpy()
+    for channel in range(4):
+        counts = np.histogram(out[:, channel], found.edges(channel))[0]
+        assert np.array_equal(counts, found.counts[channel])
+    assert asked["2"].histograms == plain["2"].histograms

@@ -388,3 +388,93 @@ def test_a_numpy_seed():
     net, data = nn.Linear(2, 3), (normal(8, 2), labels(8, 3))
     for measure in (gradients, landscape, gradient_noise):
         assert measure(net, data, "cross_entropy", seed=np.int64(3)).seed == 3
+
+
+def test_several_layers_split_by_class_at_once():
+    found = gradients(conv_net(), DATA, "cross_entropy", quantities="classes", class_layer=(1, "7"))
+    assert [c.name for c in found.class_layers] == ["0", "7"]
+    assert found.classes == found.class_layers[0]
+    for split in found.class_layers:
+        alone = gradients(
+            conv_net(), DATA, "cross_entropy", quantities="classes", class_layer=split.name
+        ).classes
+        np.testing.assert_allclose(alone.mean_abs, split.mean_abs, rtol=1e-12)
+        assert split.sum_error < 1e-12
+        assert f"gradient of {split.name}: class" in found.summary()
+    # the last layer by hand: row j of its gradient comes through output j alone
+    last = autograd(conv_net())["7.weight"].abs().mean(1) / 4
+    np.testing.assert_allclose(found.class_layers[1].mean_abs, last, rtol=1e-10)
+    with pytest.raises(InputError, match="class_layer is empty"):
+        gradients(conv_net(), DATA, "cross_entropy", quantities="classes", class_layer=())
+
+
+@pytest.mark.parametrize("choice", ["largest", "smallest", "aligned", (2, 5)])
+def test_terms_of_a_weight_of_choice(choice):
+    net = conv_net()
+    found = gradients(net, DATA, "cross_entropy", layers="7", summand=choice)["7"]
+    per_sample = []  # of a linear layer a term is the gradient of one sample
+    for x, y in zip(DATA[0], DATA[1], strict=True):
+        loss = functional.cross_entropy(net(x[None]), y[None]) / 10
+        per_sample.append(torch.autograd.grad(loss, net[7].weight)[0])
+    terms = torch.stack(per_sample).numpy()
+    size, absolute = np.abs(terms.sum(0)), np.abs(terms).sum(0)
+    with np.errstate(invalid="ignore"):
+        tables = {
+            "largest": size,
+            "smallest": -np.where(absolute > 0, size, np.inf),
+            "aligned": np.where(absolute > 0, size / absolute, 0.0),
+        }
+    place = found.summand
+    if choice == (2, 5):
+        assert place == choice
+    else:
+        assert tables[choice][place] == pytest.approx(tables[choice].max(), rel=1e-9)
+    own = terms[:, place[0], place[1]]
+    assert found.summand_mean == pytest.approx(own.mean())
+    assert found.summand_std == pytest.approx(own.std())
+    assert found.summand_positive == pytest.approx((own > 0).mean())
+    assert found.summand_negative == pytest.approx((own < 0).mean())
+    assert found.summands.counts.sum() == 10
+
+
+def test_terms_of_a_convolution_add_up_over_batches():
+    """The mean of the terms of all batches times their number is the sum of the gradients."""
+    batches = [(DATA[0][:5], DATA[1][:5]), (DATA[0][5:], DATA[1][5:])]
+    place = (1, 0, 2, 0)
+    found = gradients(conv_net(), batches, "cross_entropy", layers="0", summand=place)["0"]
+    total = sum(float(autograd(conv_net(), b)["0.weight"][place]) for b in batches)
+    assert found.summand_mean * 10 * 36 == pytest.approx(total)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"summand": "most"}, "summand"),
+        ({"summand": "aligned", "quantities": ()}, "quantities='alignment'"),
+    ],
+)
+def test_weights_that_cannot_be_chosen(options, message):
+    with pytest.raises(InputError, match=message):
+        gradients(conv_net(), DATA, "cross_entropy", **options)
+
+
+def test_a_place_that_a_weight_does_not_have():
+    found = gradients(conv_net(), DATA, "cross_entropy", summand=(3, 23))
+    assert [layer.name for layer in found.layers] == ["7"]
+    left = {x.name: x.reason for x in found.coverage.layers if x.status != "ok"}
+    assert left["0"] == "summand=(3, 23) is no place in its weight, of shape (4, 2, 3, 3)"
+    with pytest.raises(MeasurementError, match="is no place in its weight"):
+        gradients(conv_net(), DATA, "cross_entropy", summand=(9, 9, 9))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_means_that_differ_by_rounding_correlate_with_nothing(dtype):
+    """Behind batch norm every channel has mean 0, but for rounding."""
+    data = DATA[0].to(dtype), DATA[1]
+    normed = gradients(conv_net(norm=True).to(dtype), data, "cross_entropy")
+    assert math.isnan(normed[2].mean_correlation)
+    assert np.ptp(normed[2].in_mean) < 1e-6
+    assert np.isfinite(gradients(conv_net().to(dtype), data, "cross_entropy")[2].mean_correlation)
+    shifted = conv_net(norm=True).to(dtype)
+    nn.init.uniform_(shifted[1].bias)
+    assert np.isfinite(gradients(shifted, data, "cross_entropy")[2].mean_correlation)

@@ -1,9 +1,11 @@
 """Histograms with bins that are joined as data comes: no value is lost or misplaced."""
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 
 from normscope.measure.probes._histograms import StreamedHistograms
 
@@ -64,3 +66,23 @@ def test_float32_values():
     for channel in range(2):
         expected = np.histogram(maps[:, channel].astype(float), found.edges(channel))[0]
         assert found.counts[channel].tolist() == expected.tolist()
+
+
+def test_bimodality_is_sarles_coefficient():
+    rng = np.random.default_rng(0)
+    values = np.stack([rng.normal(size=400), rng.exponential(size=400), np.full(400, 2.5)])
+    found = streamed([values[None]], bins=64)
+    for channel, coefficient in enumerate(found.bimodality()[:2]):
+        edges = found.edges(channel)
+        middles = np.repeat((edges[1:] + edges[:-1]) / 2, found.counts[channel])
+        expected = (stats.skew(middles) ** 2 + 1) / stats.kurtosis(middles, fisher=False)
+        assert coefficient == pytest.approx(expected)
+    assert np.isnan(found.bimodality()[2])
+
+
+def test_bimodality_of_known_distributions():
+    even = (np.arange(4000) + 0.5) / 4000
+    points = np.where(even < 0.5, -1.0, 1.0)
+    rows = np.stack([even, stats.norm.ppf(even), points])
+    found = streamed([rows[None]], bins=200).bimodality()
+    np.testing.assert_allclose(found, [5 / 9, 1 / 3, 1], rtol=0.01)
