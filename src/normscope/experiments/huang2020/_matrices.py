@@ -184,12 +184,12 @@ def experiment(
     """The experiment of one size of network."""
     arms = {"norm": [*NORMS], "kind": [*KINDS], "depth": depth}
     real = arms | {"width": width, "data": "mnist"}
-    small = arms | {"width": width // 3, "data": "digits", "samples": 1200}
+    small = arms | {"width": width // 4, "data": "digits", "samples": 720}
     return Experiment(
         title=f"Curvature matrices of MLPs with {depth} layers of {width} units, Plain and BN",
         trial=trial,
         scales={
-            "smoke": Scale(small, seeds=2, seconds=5),
+            "smoke": Scale(small, seeds=1, seconds=2),
             "desk": Scale(real | {"samples": samples}, 5, seconds, ("mnist",)),
             "paper": Scale(real | {"samples": 60000}, 5, 4 * seconds, ("mnist",)),
         },

@@ -74,7 +74,7 @@ EXPERIMENT = Experiment(
     title="Sub-Hessians and sub-FIMs of small MLPs",
     trial=trial,
     scales={
-        "smoke": Scale(_ARMS | {"width": 6, "samples": 60, "data": "digits"}, 2, 5),
+        "smoke": Scale(_ARMS | {"width": 6, "samples": 60, "data": "digits"}, 1, 2),
         "desk": Scale(_ARMS | {"width": 24, "samples": 500, "data": "mnist"}, 5, 200, ("mnist",)),
         "paper": Scale(
             _ARMS | {"width": 24, "samples": 60000, "data": "mnist"}, 5, 2e4, ("mnist",)

@@ -1,0 +1,195 @@
+"""Training runs with second moments of every layer on fixed images, as in Figs V to XI and XV."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from normscope.checks import Array
+from normscope.data import DataSet, load_data
+from normscope.errors import InputError
+from normscope.experiments.experiment import Table, curve
+from normscope.measure import activations, conditioning
+from normscope.nn import network
+from normscope.results.panel import Panel
+from normscope.subject.transforms import apply_transform
+from normscope.train import Event, TrainingRun, fit
+
+SHARES = (0.5, 0.8, 1.0)
+CHANCE = math.log(10)
+DIVERGED = 1e3
+LARGEST = 1e14  # what an infinite kappa_p counts as: about what float64 resolves
+NORMS = {"none": "Plain", "batch": "BN"}
+MOMENTS = ("lambda_x", "lambda_g")
+Arm = Mapping[str, Any]
+
+
+def trial(
+    net: str, seed: int, *, norm: str = "none", init: str = "lecun-uniform", data: str = "digits",
+    images: int = 0, shrink: int = 1, measured: int = 256, at: str = "0", steps: int = 1,
+    batch: int = 64, lr: float = 0.1, optimizer: str = "sgd", momentum: float = 0.0,
+    layers: str = "", counted: int = 0, weights: bool = False, freeze: str = "",
+) -> dict[str, Any]:  # fmt: skip
+    """Train one network and measure it after the updates that ``at`` lists.
+
+    ``measured`` and ``counted`` are the images of the second moments and of dying units.
+    """
+    chosen = load_data(data)
+    chosen = chosen.subset(images, seed) if images else chosen
+    chosen = chosen.downsample(shrink) if shrink > 1 else chosen
+    flat = net.startswith("mlp")
+    options: dict[str, Any] = {} if flat else {"channels": chosen.images.shape[1]}
+    chosen = chosen.flat() if flat else chosen
+    named = None if norm == "none" else norm
+    model = network(net, norm=named, init=init, seed=seed, **options)
+    model = apply_transform(model, f"freeze:{freeze}") if freeze else model
+    moments = Moments(model, chosen, at, measured, counted, layers, weights)
+    run = fit(
+        model, chosen, "cross_entropy", lr=lr, optimizer=optimizer, momentum=momentum, steps=steps,
+        batch_size=batch, seed=seed, callbacks=[moments], drop_last=True,
+    )  # fmt: skip
+    losses = np.full(steps, np.nan)
+    losses[: len(run.losses)] = run.losses[:steps]
+    return {"losses": losses, "late": late(run), "diverged": run.diverged} | moments.result()
+
+
+def late(run: TrainingRun) -> float:
+    """Mean of the last tenth of the losses, at least five; infinite if the training diverged."""
+    return (
+        math.inf if run.diverged else float(np.mean(run.losses[-max(5, len(run.losses) // 10) :]))
+    )
+
+
+class Moments:
+    """A callback that keeps lambda_max and kappa_p of all layers, and what else is asked for."""
+
+    def __init__(
+        self, model: nn.Module, data: DataSet, at: str, measured: int, counted: int, layers: str,
+        weights: bool,
+    ) -> None:  # fmt: skip
+        self.model, self.at = model, [int(step) for step in at.split()]
+        self.pair = (data.images[:measured], data.labels[:measured])
+        self.counted = (data.images[:counted], data.labels[:counted])
+        self.layers, self.weights = ([layers] if layers else None), weights
+        self.kept: dict[int, dict[str, Any]] = {}
+
+    def __call__(self, event: Event) -> None:
+        """Measure, if this is one of the steps."""
+        if event.kind in ("start", "step") and event.step in self.at:
+            try:
+                self.kept[event.step] = self.measure()
+            except InputError:  # a network that diverges: its moments are not finite
+                return
+
+    def measure(self) -> dict[str, Any]:
+        """All numbers of the network as it is."""
+        found = conditioning(
+            self.model, self.pair, "cross_entropy", batch_size=len(self.pair[1]), layers=self.layers
+        )
+        made: dict[str, Any] = {"trace_x": [layer.inputs.trace for layer in found]}
+        for side, of in (("x", "inputs"), ("g", "gradients")):
+            made[f"lambda_{side}"] = found.lambda_max(of)
+            made[f"kappa_{side}"] = [np.minimum(found.kappa(p, of), LARGEST) for p in SHARES]
+        if count := len(self.counted[1]):
+            units = activations(self.model, self.counted, histogram=0, batch_size=count).rectified
+            made["dying"] = [int(unit.dying.sum()) for unit in units]
+            made["full"] = [int(unit.full.sum()) for unit in units]
+        if self.weights:
+            made |= self.against_weights()
+        return made
+
+    def against_weights(self) -> dict[str, Any]:
+        """Largest singular values of the weights, and of their gradients over these."""
+        matrices = [p for p in self.model.parameters() if p.ndim > 1]
+        loss = nn.functional.cross_entropy(self.model(self.pair[0]), self.pair[1])
+        slopes = torch.autograd.grad(loss, matrices)
+        both = [[float(torch.linalg.matrix_norm(m.detach().flatten(1), 2)) for m in group]
+                for group in (matrices, slopes)]  # fmt: skip
+        return {"weight": both[0], "domination": np.divide(both[1], both[0])}
+
+    def result(self) -> dict[str, Any]:
+        """Each number with steps first; NaN for steps that were not reached."""
+        first = next(iter(self.kept.values()))
+        empty = {name: np.full(np.shape(value), np.nan) for name, value in first.items()}
+        rows = [self.kept.get(step, empty) for step in self.at]
+        return {name: np.array([row[name] for row in rows], float) for name in first}
+
+
+def steps_of(table: Table) -> list[int]:
+    """The steps at which the networks were measured."""
+    return [int(step) for step in table.rows[0][0]["at"].split()]
+
+
+def log_median(table: Table, name: str, share: float, **arm: Any) -> Array:
+    """log10 of the median over layers of kappa_p: seeds first, then steps.
+
+    The input of the first layer is left out: it is the same in every network.
+    """
+    kappa = table(name, **arm)[:, :, SHARES.index(share), int(name == "kappa_x") :]
+    return np.asarray(np.log10(np.median(kappa, -1)))
+
+
+def kappa_parts(
+    table: Table, name: str, shares: Sequence[float], plain: Arm, bn: Arm
+) -> dict[str, Any]:
+    """log10 of kappa_p of BN over Plain at each step and p."""
+    parts: dict[str, Any] = {}
+    for p in shares:
+        ratio = log_median(table, name, p, **bn) - log_median(table, name, p, **plain)
+        parts |= {f"step {s} ({p:.0%})": {"values": ratio[:, k]}
+                  for k, s in enumerate(steps_of(table))}  # fmt: skip
+    return {"parts": parts}
+
+
+def decades(table: Table, name: str, **arm: Any) -> Array:
+    """log10 of largest over smallest lambda_max of layers from 2 on and of all steps, by seed."""
+    values = np.log10(table(name, **arm)[:, :, 1:])
+    return np.asarray(np.nanmax(values, (1, 2)) - np.nanmin(values, (1, 2)))
+
+
+def step_panels(
+    table: Table, figure: str, arms: Mapping[str, Arm], share: float = 0.8, note: str = ""
+) -> list[Panel]:
+    """kappa_p of inputs and gradients over training (median over layers), and the training loss."""
+    made, steps = [], [s + 1 for s in steps_of(table)]
+    for name, shown in (("kappa_x", "layer inputs"), ("kappa_g", "output gradients")):
+        lines = [curve(title, steps, 10 ** log_median(table, name, share, **arm).T, log=True)
+                 for title, arm in arms.items()]  # fmt: skip
+        label = f"kappa_p at p = {share:.0%}, median over layers"
+        made.append(Panel(f"{figure}: {shown}", "updates made, plus 1", label, tuple(lines),
+                          log_x=True, log_y=True, note=note))  # fmt: skip
+    return [*made, loss_panel(table, figure, arms)]
+
+
+def loss_panel(table: Table, figure: str, arms: Mapping[str, Arm]) -> Panel:
+    """The training loss over the updates."""
+    rows = {title: table("losses", **arm).T for title, arm in arms.items()}
+    lines = [curve(title, range(len(row)), row) for title, row in rows.items()]
+    return Panel(
+        f"{figure}: training loss", "update", "cross-entropy of the mini-batch", tuple(lines)
+    )
+
+
+def layer_panels(
+    table: Table, figure: str, arms: Mapping[str, Arm], names: Mapping[str, str], note: str = ""
+) -> list[Panel]:
+    """A number by layer, for each arm at the first and the last step measured."""
+    made = []
+    for name, label in names.items():
+        lines = []
+        for title, arm in arms.items():
+            values = table(name, **arm)
+            for k in (0, -1):
+                layers = range(1, values.shape[-1] + 1)
+                shown = f"{title}, {steps_of(table)[k]} updates"
+                style = "dashed" if k else "points"
+                lines.append(curve(shown, layers, values[:, k].T, style=style, log=True))
+        made.append(
+            Panel(f"{figure}: {label}", "layer", label, tuple(lines), log_y=True, note=note)
+        )
+    return made
