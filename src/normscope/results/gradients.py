@@ -60,6 +60,7 @@ class LayerGradients(Record):
     mean_of: str = ""  # the signal whose means these are
     channel_gradient_at: str = ""  # where the channel gradients were taken
     in_mean: Array | None = None  # (in,)
+    in_contribution: Array | None = None  # (in,) mean |part of the output that comes from it|
     in_gradient: Array | None = None  # (in,) mean |gradient| of its weights
     channel_gradient: Array | None = None  # (out,) sum of dL/dOUT: of a bias
     matrix: Array | None = None  # (out, in) A; None where it is too large to keep

@@ -87,6 +87,13 @@ class LayerSums:
         if self._norm is None:
             self._channels = self._channels + _channel_sums(self.site, g)
 
+    def add_contributions(self, x: Tensor, weight: Tensor) -> None:
+        """How much each in-channel of input ``x`` adds to the output, of one batch."""
+        weight = (weight.T if self.site.transposed else weight).detach()
+        if tuple(weight.shape) == self._shape:
+            found = figures.in_channel_contribution(self.site, x, weight)
+            self._collect({"in_contribution": found.cpu().numpy()})
+
     def add_whole(self, total: Tensor) -> None:
         """One batch, of which only the gradient of the weight is known."""
         self.seen += 1

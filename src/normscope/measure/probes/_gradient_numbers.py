@@ -8,9 +8,11 @@ import numpy as np
 import torch
 from scipy.sparse.linalg import svds
 from torch import Tensor
+from torch.nn import functional
 
 from normscope.checks import Array
 from normscope.measure.probes._alignment import Terms
+from normscope.measure.probes.sites import Site
 
 NAN = float("nan")
 DENSE = 1024  # smaller side up to which all singular values are found
@@ -83,6 +85,24 @@ def channel_matrix_numbers(gradient: Tensor, matrix: Tensor, groups: int) -> dic
 def in_channel_gradient(matrix: Tensor, groups: int) -> Tensor:
     """Mean of A(out, in / groups) over the weights of each in-channel, (in,)."""
     return matrix.reshape(groups, -1, matrix.shape[1]).mean(1).flatten()
+
+
+def in_channel_contribution(site: Site, x: Tensor, weight: Tensor) -> Tensor:
+    """Mean |what an in-channel adds to an output| over outputs, samples and positions, (in,)."""
+    way = site.geometry
+    if way is None:
+        return site.rows(x).abs().mean((0, 1)).double() * weight.abs().mean(0).double()
+    if x.ndim == len(way.kernel) + 1:  # one sample without a batch axis
+        x = x[None]
+    x = functional.pad(x, way.pads)
+    apply = (functional.conv1d, functional.conv2d, functional.conv3d)[len(way.kernel) - 1]
+    means = []
+    for group, kernels in enumerate(weight.chunk(way.groups)):
+        for within in range(weight.shape[1]):
+            one = x[:, [group * weight.shape[1] + within]]
+            part = apply(one, kernels[:, [within]], stride=way.stride, dilation=way.dilation)
+            means.append(part.abs().double().mean())
+    return torch.stack(means)
 
 
 def median(values: Tensor) -> float:

@@ -24,7 +24,11 @@ from normscope.subject.process import measurement
 from normscope.subject.reading import NUM_BATCHES
 
 SUMMANDS = ("largest", "smallest", "aligned")
-QUANTITIES = ("alignment", "classes")  # those that cost more than the passes themselves
+QUANTITIES = (
+    "alignment",
+    "classes",
+    "contributions",
+)  # those that cost more than the passes themselves
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +64,7 @@ class GradientProbe(Probe):
         self._summand = _checked_summand(summand, with_terms="alignment" in chosen)
         self.keeps_graph = "classes" in chosen
         self._with_terms = "alignment" in chosen
+        self._with_contributions = "contributions" in chosen
         self._outputs = FavouredClass()
         self._by_class = ByClass(class_layer) if self.keeps_graph else None
         self._layers: dict[str, LayerSums] = {}
@@ -73,6 +78,7 @@ class GradientProbe(Probe):
         self._inputs: dict[str, tuple[ChannelMean, str]] = {}  # means of layers' inputs, by site
         self._normed: dict[str, Site] = {}  # norm -> the layer whose output it takes
         self._whole: dict[str, Site] = {}  # layers of which only the weight's gradient is looked at
+        self._taken: dict[str, Tensor] = {}  # layers' inputs, for contributions
         self._before: tuple[Site, int] | None = None
 
     def sees(self, site: Site, *, selected: bool, gradients: bool) -> bool:
@@ -97,6 +103,8 @@ class GradientProbe(Probe):
             self._whole[site.name] = site
         else:
             self._inputs[site.name] = self._input_mean(site, x)
+            if self._with_contributions:
+                self._taken[site.name] = x.detach().clone()
         self._before = None
 
     def _input_mean(self, site: Site, x: Tensor) -> tuple[ChannelMean, str]:
@@ -139,6 +147,10 @@ class GradientProbe(Probe):
             found = run.gradients.get(site.weight or "")
             if found is not None and "#" not in site.name:
                 self._sums(site).add_whole(found)
+        for name, x in self._taken.items():
+            sums = self._layers.get(name)
+            if sums is not None and sums.seen and (sums.site.weight or "") in run.weights:
+                sums.add_contributions(x, run.weights[str(sums.site.weight)])
         if self._by_class is not None:
             reached = [self._layers[name] for name in self._inputs if name in self._layers]
             self._by_class.add(run, [sums.site for sums in reached if sums.seen])
@@ -219,7 +231,9 @@ def gradients(
         layers: which layers; None for all, or names, globs, numbers from 1.
         seed: seed for dropout and the order of a data set.
         quantities: what costs extra: ``"alignment"`` (T1 to T4: three weight gradients a layer)
-            and ``"classes"`` (one partial backward pass for each class); ``()`` for neither.
+            and ``"classes"`` (one partial backward pass for each class), ``"contributions"`` (how
+            much each in-channel adds to a layer's output: a pass for each channel, and a copy of
+            every layer's input); ``()`` for none of them.
         class_layer: layer whose gradient ``"classes"`` splits, or several; None for the middle one.
         summand: the weight of each layer of whose terms d mean, deviation, signs and histogram are
             kept: the one with the ``"largest"`` gradient in the first batch, the ``"smallest"``

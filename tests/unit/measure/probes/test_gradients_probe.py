@@ -478,3 +478,29 @@ def test_means_that_differ_by_rounding_correlate_with_nothing(dtype):
     shifted = conv_net(norm=True).to(dtype)
     nn.init.uniform_(shifted[1].bias)
     assert np.isfinite(gradients(shifted, data, "cross_entropy")[2].mean_correlation)
+
+
+def test_contributions_of_in_channels():
+    """Zeroing all other channels leaves what one of them adds to the output."""
+    net, signals_in = conv_net(), {}
+    for name in ("0", "3", "7"):
+        net.get_submodule(name).register_forward_pre_hook(
+            lambda _, args, name=name, into=signals_in: into.update({name: args[0].detach()})
+        )
+    net(DATA[0])
+    signals_in = dict(signals_in)  # the hooks go on writing into the other one
+    found = gradients(conv_net(), DATA, "cross_entropy", quantities="contributions")
+    for layer in found.layers:
+        module, x = net.get_submodule(layer.name), signals_in[layer.name]
+        groups = getattr(module, "groups", 1)
+        for i in range(x.shape[1]):
+            alone = torch.zeros_like(x)
+            alone[:, i] = x[:, i]
+            bare = module.bias.view(1, -1, *[1] * (x.ndim - 2))
+            added = (module(alone) - bare).abs().detach()
+            # outputs of other groups get nothing from it, and are not counted
+            total = float(added.sum()) / (added.numel() / groups)
+            assert layer.in_contribution[i] == pytest.approx(total, rel=1e-9, abs=1e-15)
+    linear = signals_in["7"].abs().mean(0) * net[7].weight.detach().abs().mean(0)
+    np.testing.assert_allclose(found["7"].in_contribution, linear, rtol=1e-12)
+    assert gradients(conv_net(), DATA, "cross_entropy")["0"].in_contribution is None
