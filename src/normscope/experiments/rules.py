@@ -156,7 +156,12 @@ def number(
 
 
 def formula(
-    observation: Observation, *, power: float = 1.0, relative: bool = True, resolution: float = 0.25
+    observation: Observation,
+    *,
+    power: float = 1.0,
+    terms: int = 1,
+    relative: bool = True,
+    resolution: float = 0.25,
 ) -> Judgement:
     """A formula for wide networks holds in the limit.
 
@@ -167,6 +172,8 @@ def formula(
     Args:
         observation: what was observed.
         power: power of the size in the finite-size remainder.
+        terms: terms of the remainder: b / size^power, then c / size^(2 power), ... It needs more
+            sizes than terms.
         relative: distances are fractions of the theory.
         resolution: three standard errors above this are too noisy to decide.
     """
@@ -183,7 +190,10 @@ def formula(
     gap, weight = (means - theory) / unit, np.abs(errors / unit)
     weight = np.maximum(weight, np.finfo(float).tiny)
     if len(sizes) > 1:
-        design = np.stack([np.ones_like(sizes), sizes**-power], 1) / weight[:, None]
+        if len(sizes) <= terms:
+            raise InputError(f"{terms} terms of a remainder need more than {len(sizes)} sizes.")
+        powers = [sizes ** (-power * k) for k in range(terms + 1)]
+        design = np.stack(powers, 1) / weight[:, None]
         covariance = np.linalg.inv(design.T @ design)
         offset = float((covariance @ (design.T @ (gap / weight)))[0])
         se = math.sqrt(covariance[0, 0])

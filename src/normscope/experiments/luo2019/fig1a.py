@@ -1,0 +1,103 @@
+"""Fig. 1a: generalization error of linear students over the load P / N."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from normscope.experiments.experiment import Experiment, Scale, Table, curve
+from normscope.results.panel import Curve, Panel
+from normscope.theory import teacher_student as ts
+
+NOISE, BATCH, BEST = 0.25, 32, 0.25
+ZETA = 1 / (2 * BATCH)
+NAMES = ("vanilla", "best", "decay")  # least squares, ridge .25, weight norm with gamma decay
+LOADS = [0.25, 0.5, 0.75, 0.9, 1.1, 1.25, 1.5, 1.75, 2.0, 2.25, 2.5, 3.0]
+SIDES = {"P < N": (0.0, 1.0), "P > N": (1.0, np.inf)}
+
+
+def trial(alpha: float, inputs: int, steps: list[int], seed: int) -> dict[str, Any]:
+    """Errors of all students on one sample."""
+    solved = ts.LinearSolutions(lam=(BEST,), zeta=(ZETA,))
+    trained = ts.BatchNormSgd("linear", batch_size=BATCH, num_steps=steps)
+    data = ts.Data(inputs, NOISE, num_seeds=1, seed=seed)
+    found = ts.simulated_errors([solved, trained], alpha, data)
+    names = (*NAMES, *(f"bn{number}" for number in steps))
+    return {name: float(one.errors[0, 0]) for name, one in zip(names, found, strict=True)}
+
+
+def observe(table: Table) -> dict[str, Any]:
+    """Relative distances from theory, and paired differences of students on the same samples."""
+    loads, (before, last) = table.values_of("alpha"), table.names[-2:]
+    theories = {
+        "vanilla": lambda a: ts.least_squares_error(a, noise_variance=NOISE),
+        "printed": lambda a: ts.ridge_error(a, lam=ZETA, noise_variance=NOISE),
+        "decay": lambda a: ts.weight_norm_error(a, zeta=ZETA, noise_variance=NOISE),
+    }
+
+    def off(name: str, theory: str, alpha: float) -> list[float]:
+        found = table(name, alpha=alpha) / theories[theory](alpha).error[0] - 1
+        return [float(value) for value in found]
+
+    def sides(name: str, theory: str) -> dict[str, Any]:
+        parts = {
+            side: [value for a in loads if low < a < high for value in off(name, theory, a)]
+            for side, (low, high) in SIDES.items()
+        }
+        return {"parts": {side: {"values": v, "expected": 0.0} for side, v in parts.items()}}
+
+    def differences(first: str, second: str, chosen: list[float]) -> dict[str, Any]:
+        pairs = {a: (table(first, alpha=a) - table(second, alpha=a)).tolist() for a in chosen}
+        return {"parts": {f"alpha={a:g}": {"values": v} for a, v in pairs.items()}}
+
+    near = [a for a in loads if 0.85 < a < 1.15]
+    others = [name for name in table.names if name != "best"]
+    better = {name: np.log10(table("best") / table(name)).tolist() for name in others}
+    on_curve = {f"alpha={a:g}": {"values": off(last, "decay", a)} for a in loads}
+    return {
+        "fig1a-vanilla": sides("vanilla", "vanilla"),
+        "fig1a-zeta": sides("decay", "printed"),
+        "fig1a-zeta-corrected": sides("decay", "decay"),
+        "fig1a-optimal": {"parts": {name: {"values": v} for name, v in better.items()}},
+        "fig1a-below": differences("decay", "vanilla", near),
+        "fig1a-bn": {"parts": on_curve},
+        "fig1a-bn-steps": differences(last, before, near),
+    }
+
+
+def panels(table: Table) -> list[Panel]:
+    """The paper's panel: lines of theory, points of students."""
+    loads, fine = table.values_of("alpha"), np.linspace(0.05, max(table.values_of("alpha")), 400)
+    lines = {
+        "vanilla SGD, theory": ts.least_squares_error(fine, noise_variance=NOISE),
+        "zeta = 1/(2M), theory": ts.weight_norm_error(fine, zeta=ZETA, noise_variance=NOISE),
+        "ridge .25, theory": ts.ridge_error(fine, lam=BEST, noise_variance=NOISE),
+    }
+    shown = {name: (fine[e.error < 8], e.error[e.error < 8]) for name, e in lines.items()}
+    curves = [Curve(n, tuple(x.tolist()), tuple(y.tolist()), style="line")
+              for n, (x, y) in shown.items()]  # fmt: skip
+    words = dict(zip(NAMES, ("least squares", "ridge .25", "WN + gamma decay"), strict=True))
+    for name in table.names:
+        label = words.get(name, f"BN M = {BATCH}, {name[2:]} steps")
+        curves.append(curve(label, loads, [table(name, alpha=a) for a in loads], log=True))
+    note = "Batch norm passes the curve zeta = 1/(2M) and goes on towards least squares."
+    size = table.values_of("inputs")[0]
+    title = f"Luo et al. 2019, Fig. 1a: linear student, N = {size}"
+    x, y = "load alpha = P / N", "generalization error"
+    return [Panel(title, x, y, tuple(curves), log_y=True, note=note)]
+
+
+EXPERIMENT = Experiment(
+    title="Linear students of noisy data: least squares, gamma decay, batch norm",
+    trial=trial,
+    scales={
+        "smoke": Scale({"alpha": [0.5, 0.9, 1.1, 2.0], "inputs": 64, "steps": [[100, 600]]},
+                       seeds=3, seconds=1),
+        "desk": Scale({"alpha": LOADS, "inputs": 4096, "steps": [[300, 3000, 10000]]},
+                      seeds=5, seconds=600),
+    },
+    observe=observe,
+    panels=panels,
+    own_scale=True,
+)  # fmt: skip
