@@ -123,14 +123,26 @@ def bound_of(lrs: Array, failed: Array, criterion: str) -> tuple[StabilityBound,
     Args:
         lrs: growing, (n,).
         failed: 1 failed, 0 stable, NaN unknown; (n, seeds).
-        criterion: its name.
+        criterion: its name. A run of ``"does-not-learn"`` below the smallest rate that learns was
+            only too short, so that it does not count.
     """
+    slow = 0.0
+    if criterion == "does-not-learn":
+        for column in (failed := failed.copy()).T:
+            least = lrs[column == 0].min(initial=math.inf)
+            below = (lrs < least) & (column == 1)
+            if math.isfinite(least) and below.any():
+                column[below], slow = math.nan, max(slow, float(least))
     ends = [_ends(lrs, column) for column in failed.T]
     low, high = min(end[0] for end in ends), max(end[1] for end in ends)
     mixed = any(end[2] for end in ends)
     reasons = ["fails below a rate at which it is stable"] if mixed else []
-    reasons += ["stable at every rate of the grid"] if high == math.inf else []
-    reasons += ["fails at every rate of the grid"] if low == 0 else []
+    bad, good = (failed == 1).any(0), (failed == 0).any(0)
+    for words, which in (("is stable", good & ~bad), ("fails", bad & ~good)):
+        if which.any():
+            some = "" if which.all() else " with some seeds"
+            reasons.append(f"{words} at every rate of the grid{some}")
+    reasons += [f"learns too little below {slow:.4g}"] if slow else []
     limits = [math.sqrt(a) * math.sqrt(b) if a and b < math.inf else math.nan for a, b, _ in ends]
     bound = StabilityBound(criterion, low, high, mixed, "; ".join(reasons))
     return bound, np.array(limits)

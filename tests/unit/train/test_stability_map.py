@@ -32,8 +32,24 @@ def _single():
         ([[0, 0, 1, 1]], 1, 10, [10**0.5], ""),
         ([[0, 0, 1, 1], [0, 1, 1, 1]], 0.1, 10, [10**0.5, 10**-0.5], ""),
         ([[0, 0, 0, 0]], 100, math.inf, [NAN], "stable at every rate"),
-        ([[1, 1, 1, 1]], 0, 0.1, [NAN], "fails at every rate"),
+        ([[1, 1, 1, 1]], 0, 0.1, [NAN], "fails at every rate of the grid"),
+        (
+            [[1, 1, 1, 1], [0, 0, 1, 1]],
+            0,
+            10,
+            [NAN, 10**0.5],
+            "fails at every rate of the grid with",
+        ),
+        (
+            [[0, 0, 0, 0], [0, 0, 1, 1]],
+            1,
+            math.inf,
+            [NAN, 10**0.5],
+            "stable at every rate of the grid ",
+        ),
+        ([[0, 1, 1, 0]], 0.1, math.inf, [NAN], "fails below a rate"),
         ([[0, 1, 0, 1]], 0.1, 100, [10**0.5], "fails below a rate"),
+        ([[1, 0, 0, 1]], 0, 100, [NAN], "fails below a rate"),
         ([[0, NAN, 1, 1]], 0.1, 10, [1.0], ""),
         ([[NAN, NAN, NAN, NAN]], 0, math.inf, [NAN], ""),
     ],
@@ -43,6 +59,25 @@ def test_the_interval_holds_grid_and_seeds(columns, low, high, limits, said):
     assert (bound.low, bound.high) == (low, high)
     np.testing.assert_allclose(each, limits)
     assert said in bound.reason
+    assert ("at every rate" in bound.reason) == ("at every rate" in said)
+
+
+@pytest.mark.parametrize(
+    ("columns", "low", "high", "limits", "said"),
+    [
+        ([[1, 0, 0, 1]], 10, 100, [10**1.5], "learns too little below 1"),
+        ([[1, 0, 0, 1], [1, 1, 0, 1]], 10, 100, [10**1.5] * 2, "learns too little below 10"),
+        ([[1, 0, 1, 0]], 1, math.inf, [NAN], "fails below a rate"),
+        ([[1, 1, 1, 1]], 0, 0.1, [NAN], "fails at every rate"),
+    ],
+)
+def test_rates_that_are_too_small_to_learn_are_not_unstable(columns, low, high, limits, said):
+    """In the few updates of a map; the limit of the criterion is that of large rates."""
+    bound, each = bound_of(LRS, np.array(columns, float).T, "does-not-learn")
+    assert (bound.low, bound.high) == (low, high)
+    np.testing.assert_allclose(each, limits)
+    assert said in bound.reason
+    assert bound.interleaved == ("fails below" in said)
 
 
 def made_up(folder, outcome, **settings):
@@ -104,8 +139,12 @@ def test_only_weights(tmp_path):
 def test_the_other_criterion_counts_runs_that_learn_nothing(tmp_path):
     found = stability_map(made_up(tmp_path, simple), criterion="does-not-learn")
     assert np.isnan(found.loss[0, 0])  # 0.51 is above chance
-    assert found.bounds[0].interleaved
+    diverges = stability_map(tmp_path)
+    assert (found.bounds[0].low, found.bounds[0].high) == (1, 100)
+    assert found.limits[0].tolist() == diverges.limits[0].tolist()
+    assert np.isnan(found.limits[1]).tolist() == [False, True, True]  # those never learn
     assert "learns nothing" in found.summary()
+    assert "learns too little below 1" in found.summary()
 
 
 def test_theories_are_those_of_the_squared_loss(tmp_path):
