@@ -122,8 +122,8 @@ def prediction(
     return predict(spec(network, [width] * 3 + [outputs], **options), samples=samples)
 
 
-def order_values(model: torch.nn.Module, x: torch.Tensor) -> dict[str, Array]:
-    """q-hat of the input and q-tilde (of output 1) of every affine layer: one sample, and pairs."""
+def overlaps(model: torch.nn.Module, x: torch.Tensor) -> list[tuple[Array, Array]]:
+    """h(s).h(t) of the inputs and delta(s).delta(t) (of output 1) of every affine layer."""
     hats, outs = [], []
     for name, module in model.named_children():
         if name.startswith("layer"):
@@ -132,14 +132,20 @@ def order_values(model: torch.nn.Module, x: torch.Tensor) -> dict[str, Array]:
         if name.startswith("layer"):
             outs.append(x)
     slopes = torch.autograd.grad(x[:, 0].sum(), outs)
-    found = {"qhat": [h / h.shape[1] ** 0.5 for h in hats], "qtilde": slopes}
+    grams = [[(rows @ rows.T).numpy() for rows in some] for some in (hats, slopes)]
+    return list(zip(*grams, strict=True))
+
+
+def order_values(model: torch.nn.Module, x: torch.Tensor) -> dict[str, Array]:
+    """q-hat of the input and q-tilde (of output 1) of every affine layer: one sample, and pairs."""
+    found = overlaps(model, x)
+    sizes = [m.in_features for m in model.children() if isinstance(m, torch.nn.Linear)]
+    hats = [hat / size for (hat, _), size in zip(found, sizes, strict=True)]
     made = {}
-    for name, rows in found.items():
-        grams = [(r @ r.T).numpy() for r in rows]
-        made[name] = np.array([g.trace() / len(g) for g in grams])
-        made[f"{name}_st"] = np.array(
-            [(g.sum() - g.trace()) / (len(g) * (len(g) - 1)) for g in grams]
-        )
+    for name, grams in {"qhat": hats, "qtilde": [tilde for _, tilde in found]}.items():
+        count, traces = len(x), np.array([g.trace() for g in grams])
+        made[name] = traces / count
+        made[f"{name}_st"] = ([g.sum() for g in grams] - traces) / (count * (count - 1))
     return made
 
 

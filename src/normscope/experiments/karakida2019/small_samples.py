@@ -5,18 +5,31 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import torch
 
 from normscope.experiments.experiment import Experiment, Scale, Table
-from normscope.experiments.karakida2019._common import centred, gram, over_widths, prediction, spec
+from normscope.experiments.karakida2019._common import (
+    gaussian,
+    over_widths,
+    overlaps,
+    prediction,
+    spec,
+)
+from normscope.nn.build import build
 
 NETS, FEW = ("relu", "tanh"), (2, 4, 8)
 
 
 def trial(network: str, width: int, seed: int) -> dict[str, Any]:
     """lambda_max for the first 2, 4 and 8 samples of one network."""
-    whole = gram(spec(network, [width] * 3 + [1]), max(FEW), seed) * max(FEW)
-    blocks = {t: centred(whole[:t, :, :t]) / t for t in FEW}
-    return {f"top{t}": float(np.linalg.eigvalsh(b.reshape(t, t))[-1]) for t, b in blocks.items()}
+    model = build(spec(network, [width] * 3 + [1]), seed, dtype=torch.float64)
+    pairs = overlaps(model, gaussian(max(FEW), width, seed=seed))
+    whole: Any = sum(hat * tilde for hat, tilde in pairs)  # T F* by (S.9)
+    return {f"top{t}": float(np.linalg.eigvalsh(_centred(whole[:t, :t]) / t)[-1]) for t in FEW}
+
+
+def _centred(matrix: Any) -> Any:
+    return matrix - matrix.mean(0) - matrix.mean(1)[:, None] + matrix.mean()
 
 
 def observe(table: Table) -> dict[str, Any]:

@@ -1,0 +1,84 @@
+"""Theorem 3.1 and Lemmas A.1, A.2: the mean gradients are the leading eigenvectors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.sparse.linalg import eigsh
+
+from normscope.experiments.experiment import Experiment, Scale, Table
+from normscope.experiments.karakida2019 import _common as common
+from normscope.experiments.karakida2019._common import order
+from normscope.sweeps.plan import grid
+
+
+def trial(network: str, outputs: int, width: int, seed: int) -> dict[str, Any]:
+    """Leading eigenvectors of F and F* of one network with T = M, all from the Gram matrix."""
+    layer = network == "relu-layer"
+    norms = {"norm": "layer", "last_norm": "layer"} if layer else {}
+    of = common.spec(network, [width] * 3 + [outputs], **norms)
+    whole = common.gram(of, width, seed)
+    matrix, blocks = common.flat(whole), whole.transpose(1, 3, 0, 2) * width
+    count = outputs - 1 if layer else outputs  # outputs of layer norm sum to zero
+    values, vectors = eigsh(matrix, count, v0=np.ones(len(matrix)))
+    means = np.tile(np.eye(outputs), (width, 1)) / np.sqrt(width)  # nu_k of (S.13)
+    overlaps = means.T @ vectors
+    # an eigenvector of F is R w / sqrt(lambda), the mean gradient R nu_k
+    inner = np.linalg.pinv(means.T @ matrix @ means, hermitian=True, rcond=1e-10)
+    shares = values * np.einsum("ki,kj,ji->i", overlaps, inner, overlaps)
+    found = {"lost": float(1 - shares.mean()), "lost_dual": float(1 - (overlaps**2).sum(0).mean())}
+    if outputs > 1 and not layer:
+        off = ~np.eye(outputs, dtype=bool)
+        found["blocks"] = float(np.sqrt((blocks[off] ** 2).mean()) / blocks[~off].mean())
+    if not layer:
+        theory = common.prediction(network, width, width).lambda_max
+        start = means[:, 0]
+        rest = matrix @ start - theory * start
+        sizes = [float(np.sqrt(v @ matrix @ v)) for v in (rest, theory * start)]
+        found |= {"residual": sizes[0], "ratio": sizes[0] / sizes[1]}
+    return found
+
+
+def observe(table: Table) -> dict[str, Any]:
+    """Exponents of the width."""
+    plain = [(n, c) for n in ("relu", "tanh") for c in table.where(network=n).values_of("outputs")]
+    layer = [("relu-layer", c) for c in table.where(network="relu-layer").values_of("outputs")]
+
+    def parts(cells: list[tuple[str, int]], name: str, **limit: float) -> dict[str, Any]:
+        made = {f"{n}, C={c}": order(table, name, network=n, outputs=c, **limit) for n, c in cells}
+        return {"parts": made}
+
+    singles = [cell for cell in plain if cell[1] == 1]
+    residual = parts(singles, "residual", below=1.0)["parts"]
+    ratio = parts(singles, "ratio", below=0.0)["parts"]
+    return {
+        "thm3.1": parts(plain, "lost"),
+        "s13": parts(plain, "lost_dual"),
+        "ln-eigenvectors": parts(layer, "lost"),
+        "lemmaA1": parts([cell for cell in plain if cell[1] > 1], "blocks"),
+        "s16": {"parts": {f"{k}, {n}": v for n, d in (("entries", residual), ("share", ratio))
+                          for k, v in d.items()}},
+    }  # fmt: skip
+
+
+def _cells(widths: list[int], seeds: int) -> list[dict[str, Any]]:
+    nets = ["relu", "tanh"]
+    return [
+        *grid({"network": nets, "outputs": [1, 3], "width": widths}, seeds),
+        *grid({"network": "relu", "outputs": 10, "width": widths}, max(seeds // 3, 3)),
+        *grid({"network": "relu-layer", "outputs": [3, 5], "width": widths}, seeds),
+        *grid({"network": "relu-layer", "outputs": 10, "width": widths}, max(seeds // 3, 3)),
+    ]
+
+
+EXPERIMENT = Experiment(
+    title="Leading eigenvectors of the Fisher matrix and mean gradients",
+    trial=trial,
+    scales={
+        "smoke": Scale(_cells([30, 60], 3), seconds=2),
+        "desk": Scale(_cells([100, 200, 400], 20), seconds=200),
+    },
+    observe=observe,
+    own_scale=True,
+)

@@ -1,0 +1,123 @@
+"""Theorem 3.4: batch norm in the hidden layers, in train mode and with frozen statistics."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from normscope.experiments.experiment import Experiment, Scale, Table, curve
+from normscope.experiments.karakida2019 import _common as common
+from normscope.experiments.karakida2019._common import limit, order, over_widths, spectrum
+from normscope.results.panel import Panel
+from normscope.sweeps.plan import grid
+from normscope.theory import gradient_growth
+
+DEPTHS = (3, 6, 12, 24)
+
+
+def trial(network: str, width: int, samples: str, depth: int, seed: int) -> dict[str, Any]:
+    """Spectrum of one network; at 100 samples also without norm and with frozen statistics."""
+    widths, count = [width] * depth + [1], {"T=M": width, "T=2M": 2 * width, "T=100": 100}[samples]
+    of = common.spec(network, widths, norm="batch")
+    found: dict[str, Any] = spectrum(common.gram(of, count, seed))
+    if samples == "T=100":
+        found["frozen"] = spectrum(common.gram(of, count, seed, statistics="frozen"))["top"]
+        found["plain"] = spectrum(common.gram(common.spec(network, widths), count, seed))["top"]
+        if width <= 100:
+            moved = common.spec(network, widths, norm="batch", bias_variance=5.0)
+            other = spectrum(common.gram(moved, count, seed))["top"]
+            found["bias"] = abs(other / found["top"] - 1)
+    return found
+
+
+def observe(table: Table) -> dict[str, Any]:
+    """Distances from the bound (22), orders in the width, growth with the depth."""
+
+    def bound(width: int, network: str = "relu", samples: int = 0) -> float:
+        made: Any = common.prediction(network, width, samples or width, norm="batch")
+        return float(made.lower)
+
+    def lower(network: str) -> dict[str, Any]:
+        where = {"network": network, "samples": "T=M", "depth": 3}
+        return over_widths(table, "top", lambda width: bound(width, network), **where)
+
+    fixed: dict[str, Any] = {"network": "relu", "depth": 3, "samples": "T=100"}
+    square = fixed | {"samples": "T=M"}
+    inside = {
+        f"M={w}, {where['samples']}": table("top", width=w, **where) / bound(w, samples=count) - 1
+        for where, count in ((fixed, 100), (square, 0))
+        for w in table.where(**where).values_of("width")
+    }
+
+    def logs(name: str, depth: int, width: int) -> Any:
+        return np.log10(table(name, network="relu", samples="T=M", depth=depth, width=width))
+
+    def growth(name: str, first: int, last: int, width: int) -> Any:
+        ends = logs(name, first, width), logs(name, last, width)
+        count = min(map(len, ends))  # the same seeds
+        return (ends[1][:count] - ends[0][:count]) / (last - first)
+
+    def deeper(name: str) -> dict[str, Any]:
+        widths = table.where(depth=DEPTHS[-1]).values_of("width")
+        return {"values": np.concatenate([growth(name, 3, 24, w) for w in widths]).tolist()}
+
+    rate = over_widths(
+        table,
+        lambda w: growth("trace", 6, 12, w),
+        lambda w: float(np.log10(gradient_growth("relu", 1.0))),
+        depth=12,
+    )
+    frozen = np.log10(table("frozen", **fixed) / table("top", **fixed)).tolist()
+    slow = order(table, "top", below=0.5, **fixed)
+    return {
+        "thm3.4": {"parts": {name: {"values": part.tolist()} for name, part in inside.items()}},
+        "thm3.4-tight": lower("relu"),
+        "thm3.4-order": order(table, "top", **square),
+        "thm3.4-constant": {"values": np.log10(table("plain", **fixed) / table("top", **fixed))},
+        "thm3.4-bias": {"error": [v["bias"] for _, v in table if "bias" in v], "size": 100},
+        "thm3.4-nonneg": limit(lower("sigmoid")),
+        "thm3.4-tanh": order(table, "top", network="tanh"),
+        "sec5-wei": {"parts": {"frozen is sharper": {"values": frozen}, "only frozen": slow}},
+        "sec6-depth": deeper("trace"),
+        "sec6-depth-max": deeper("top"),
+        "sec6-depth-rate": rate,
+    }
+
+
+def panels(table: Table) -> list[Panel]:
+    """lambda_max over the width, with and without batch norm in the hidden layers."""
+    where = {"network": "relu", "depth": 3, "samples": "T=100"}
+    widths = table.where(**where).values_of("width")
+    named = {"no norm": "plain", "batch norm, statistics frozen": "frozen", "batch norm": "top"}
+    points = [
+        curve(k, widths, [table(v, width=w, **where) for w in widths]) for k, v in named.items()
+    ]
+    made = [common.prediction("relu", w, 100, norm="batch").lower for w in widths]
+    curves = (*points, curve("lower bound (22)", widths, made, style="line"))
+    note = "Batch norm in the hidden layers lowers the constant, but not the order in the width."
+    title = "Theorem 3.4: batch norm in the hidden layers, ReLU, 100 samples"
+    return [Panel(title, "width M", "largest eigenvalue of F", curves, True, True, note)]
+
+
+def _cells(widths: list[int], seeds: int, deep: int) -> list[dict[str, Any]]:
+    relu: dict[str, Any] = {"network": "relu", "depth": 3}
+    return [
+        *grid({**relu, "width": widths, "samples": ["T=100", "T=M"]}, seeds),
+        *grid({"network": "sigmoid", "depth": 3, "width": widths[:-1], "samples": "T=M"}, seeds),
+        *grid({"network": "tanh", "depth": 3, "width": widths[:-1], "samples": "T=2M"}, seeds),
+        *grid({**relu, "depth": list(DEPTHS[1:]), "width": widths[:-1], "samples": "T=M"}, deep),
+    ]
+
+
+EXPERIMENT = Experiment(
+    title="Batch norm in the hidden layers: largest eigenvalue and trace over width and depth",
+    trial=trial,
+    scales={
+        "smoke": Scale(_cells([16, 24, 32], 2, 2), seconds=6),
+        "desk": Scale(_cells([50, 100, 200, 400], 20, 10), seconds=200),
+    },
+    observe=observe,
+    panels=panels,
+    own_scale=True,
+)

@@ -1,0 +1,69 @@
+"""Eq. (19): mean, variance and both in a batch norm on the outputs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from normscope.experiments.experiment import Experiment, Scale, Table
+from normscope.experiments.karakida2019 import _common as common
+from normscope.experiments.karakida2019._common import limit, order, over_widths
+from normscope.measure.gram import gram_spectrum
+from normscope.theory import last_batch_norm_bounds
+
+ARMS = {None: "none", "variance": "variance", "mean": "mean", "batch": "both"}
+OUTPUTS = 5
+
+
+def trial(network: str, width: int, seed: int) -> dict[str, Any]:
+    """Spectra of one network with T = M under four norms on its outputs."""
+    risk = common.risk(common.spec(network, [width] * 3 + [OUTPUTS]), width, seed)
+    spectra = gram_spectrum(risk, last_norm=tuple(ARMS))
+    with torch.no_grad():
+        outputs = risk.model(risk.batches[0].inputs)
+    made: Any = common.prediction(network, width, width, OUTPUTS)
+    sizes = {"samples": width, "variances": outputs.var(0, correction=0).numpy()}
+    _, _, trace, lower, upper = last_batch_norm_bounds(made.A1, made.A2, **sizes)
+    both = spectra[-1]
+    found = {name: s.largest for name, s in zip(ARMS.values(), spectra, strict=True)}
+    ratio = both.trace / (trace * (width - 2) / width)
+    inside = {"lower": both.largest / lower - 1, "upper": 1 - both.largest / upper}
+    return found | inside | {"trace": ratio}
+
+
+def observe(table: Table) -> dict[str, Any]:
+    """The trace, the bounds and the orders, with the variances that the network had."""
+    nets = table.values_of("network")
+    parts: dict[str, Any] = {}
+    for net in nets:
+        trace = limit(over_widths(table, "trace", lambda m: 1.0, network=net))
+        # an equality as two inequalities, so that one rule judges all
+        parts |= {
+            f"{net}, trace not below": trace,
+            f"{net}, trace not above": trace | {"mean": -trace["mean"]},
+        }
+        parts |= {
+            f"{net}, {s}": {"values": table(s, network=net).tolist()} for s in ("lower", "upper")
+        }
+    orders = {
+        f"{net}, {arm}": order(table, arm, network=net, **side)
+        for net in nets
+        for arm, side in {
+            "none": {"above": 0.5}, "variance": {"above": 0.5},
+            "mean": {"below": 0.5}, "both": {"below": 0.5},
+        }.items()
+    }  # fmt: skip
+    return {"eq19": {"parts": parts}, "var-const": {"parts": orders}}
+
+
+EXPERIMENT = Experiment(
+    title="Batch norm on the outputs: mean, variance, both",
+    trial=trial,
+    scales={
+        "smoke": Scale({"network": ["relu", "tanh"], "width": [25, 50]}, seeds=3, seconds=2),
+        "desk": Scale({"network": ["relu", "tanh"], "width": [50, 100, 200]}, seeds=30, seconds=90),
+    },
+    observe=observe,
+    own_scale=True,
+)

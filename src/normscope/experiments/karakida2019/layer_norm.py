@@ -1,0 +1,125 @@
+"""Theorem 4.1: layer norm in all layers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from normscope.experiments.experiment import Experiment, Scale, Table
+from normscope.experiments.karakida2019 import _common as common
+from normscope.experiments.karakida2019._common import order, over_widths, spectrum
+from normscope.nn.build import build
+from normscope.sweeps.plan import grid
+from normscope.theory import output_norm_bounds, output_norm_statistics
+
+SAMPLES = 60
+NETS = ("relu-layer", "tanh")
+
+
+def trial(network: str, outputs: int, width: int, seed: int) -> dict[str, Any]:
+    """Spectrum, bounds and order parameters of one network, on the outputs that it has."""
+    widths = [width] * 3 + [outputs]
+    bare = common.spec(network, widths, norm="layer")
+    x, before = common.gaussian(SAMPLES, width, seed=seed), _built(bare, seed)
+    with torch.no_grad():
+        u1 = before.layer1(x)
+        u2 = before.layer2(before.act1(before.norm1(u1)))
+        out = before(x).numpy()
+    of = common.spec(network, widths, norm="layer", last_norm="layer")
+    found: dict[str, Any] = spectrum(common.gram(of, SAMPLES, seed))
+    made: Any = common.prediction(network, width, SAMPLES, outputs, norm="layer")
+    etas = output_norm_statistics(out)
+    sizes: dict[str, Any] = {"samples": SAMPLES, "outputs": outputs}
+    _, lower, upper = output_norm_bounds(made.A1, made.A2, etas=etas, **sizes)
+    # eta_3 as printed: the mean of g / (sigma sigma'), a product of two means over samples
+    rest = out - out.mean(1, keepdims=True)
+    mean = np.mean(rest / np.mean(rest**2, 1, keepdims=True), 0)
+    eta3 = float(mean @ mean) / outputs
+    _, _, printed = output_norm_bounds(made.A1, made.A2, etas=(*etas[:2], eta3), **sizes)
+    top = found["top"]
+    found["ratio"] = found["trace"] / ((outputs - 2) * etas[0] * made.A1)
+    found |= {"lower": top / lower - 1, "upper": 1 - top / upper, "printed": 1 - top / printed}
+    found |= {f"mu{k}": float(u.mean(1).square().mean()) for k, u in ((1, u1), (2, u2))}
+    found |= {f"var{k}": float(u.var(1, correction=0).mean()) for k, u in ((1, u1), (2, u2))}
+    return found | common.order_values(before, x)
+
+
+def _built(of: Any, seed: int) -> Any:
+    return build(of, seed, dtype=torch.float64)
+
+
+def observe(table: Table) -> dict[str, Any]:
+    """Ratios to the theory at all widths, distances from the bounds, order parameters."""
+    most = table.values_of("outputs")[0]
+    wide: dict[str, dict[str, Any]] = {net: {"network": net, "outputs": most} for net in NETS}
+
+    def theory(net: str, name: str, layer: int) -> float:
+        made: Any = common.prediction(net, 100, SAMPLES, norm="layer")
+        return float(made.order_parameters[name][layer])
+
+    def part(net: str, name: str, layer: int, factor: float = 1.0) -> dict[str, Any]:
+        def values(width: int) -> Any:
+            return table(name, width=width, **wide[net])[:, layer]
+
+        return over_widths(table, values, lambda w: factor * theory(net, name, layer), **wide[net])
+
+    def slip(net: str) -> float:
+        """What the printed denominator of (S.87) makes of q-tilde of layer 2."""
+        _, weights, biases = common.NETWORKS[net]
+        right, printed = (
+            weights * theory(net, n, k) + biases for n, k in (("qhat", 1), ("qtilde", 0))
+        )
+        return right / printed
+
+    cells = [(n, c) for n in NETS for c in table.where(network=n).values_of("outputs")]
+
+    def inside(side: str, net: str, outputs: int) -> dict[str, Any]:
+        return {"values": table(side, network=net, outputs=outputs).tolist()}
+
+    def moments(net: str, k: int) -> dict[str, Any]:
+        mean, variance = (lambda w: 0.0), (lambda w: theory(net, "q", k - 1))
+        named = {f"mu{k}": mean, f"var{k}": variance}
+        return {f"{net}, {n}": over_widths(table, n, v, **wide[net]) for n, v in named.items()}
+
+    def each(make: Any) -> dict[str, Any]:
+        return {"parts": {net: make(net) for net in NETS}}
+
+    sides = [(n, c, s) for n, c in cells for s in ("lower", "upper")]
+    signals = [
+        ("qhat", 2),
+        ("qhat_st", 2),
+        *((n, k) for n in ("qtilde", "qtilde_st") for k in (0, 1)),
+    ]
+    return {
+        "thm4.1-trace": each(lambda n: over_widths(table, "ratio", lambda w: 1.0, **wide[n])),
+        "thm4.1-bounds": {"parts": {f"{n}, C={c}, {s}": inside(s, n, c) for n, c, s in sides}},
+        "thm4.1-eta3": each(lambda n: inside("printed", n, 3)),
+        "thm4.1-order": each(lambda n: order(table, "top", **wide[n])),
+        "s71": {"parts": {k: v for n in NETS for i in (1, 2) for k, v in moments(n, i).items()}},
+        "s74-87": each(lambda n: part(n, "qtilde", 1, slip(n))),
+        "s74-87-corrected": {
+            "parts": {f"{n}, {q}, {k}": part(n, q, k) for n in NETS for q, k in signals}
+        },
+    }  # fmt: skip
+
+
+def _cells(widths: list[int], seeds: int) -> list[dict[str, Any]]:
+    nets, few = list(NETS), widths[1:3]
+    return [
+        *grid({"network": nets, "outputs": 10, "width": widths}, seeds),
+        *grid({"network": nets, "outputs": [5, 3], "width": few}, seeds),
+    ]
+
+
+EXPERIMENT = Experiment(
+    title="Layer norm in all layers: spectrum, bounds and order parameters",
+    trial=trial,
+    scales={
+        "smoke": Scale(_cells([30, 60, 90], 2), seconds=4),
+        "desk": Scale(_cells([100, 200, 400, 800, 1600], 24), seconds=150),
+    },
+    observe=observe,
+    own_scale=True,
+)
