@@ -47,7 +47,8 @@ def plain(value: Any) -> Any:
     """Observations as the ledger stores them: lists in place of arrays."""
     if isinstance(value, dict):
         return {key: plain(entry) for key, entry in value.items()}
-    return np.asarray(value).tolist() if isinstance(value, np.ndarray | list) else value
+    kept = isinstance(value, str | bool | int | float) and not isinstance(value, np.generic)
+    return value if kept else np.asarray(value).tolist()
 
 
 def slope(x: Array, y: Array) -> tuple[float, float]:

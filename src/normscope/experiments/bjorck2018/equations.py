@@ -1,0 +1,198 @@
+"""Identities, and least squares: Eqs (1), (3), (4), (11), (12), Sec. 4 and App. C."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional
+
+from normscope.checks import Array
+from normscope.experiments.bjorck2018._common import parts, plain
+from normscope.experiments.experiment import Experiment, Scale, Table, curve
+from normscope.measure.probes.gradients import gradients
+from normscope.nn.norm import BatchNorm
+from normscope.results.panel import Panel
+from normscope.seeds import numpy_generator
+from normscope.theory import randmat
+
+KAPPAS = (3, 10, 30, 100)
+SIZE, DEPTH = 20, 6  # of least squares; of the products that are compared
+DRAWS = {
+    "Gaussian": lambda rng, n: rng.standard_normal((n, n)),
+    "uniform": lambda rng, n: rng.uniform(-(3**0.5), 3**0.5, (n, n)),
+    "sign": lambda rng, n: rng.choice([-1.0, 1.0], (n, n)),
+}
+
+
+def trial(seed: int, size: int, sparse: int) -> dict[str, Any]:
+    """All of it for one draw."""
+    rng = numpy_generator(seed, "equations")
+    torch.manual_seed(seed)
+    steps, limits, ratios = zip(*(_descent(rng, kappa) for kappa in KAPPAS), strict=True)
+    condition = {name: _condition(rng, draw, size) for name, draw in DRAWS.items()}
+    mask = (rng.random((sparse, sparse)) < 1 / sparse).astype(float)
+    return {
+        "steps": list(steps),
+        "limit": list(limits),
+        "ratio": list(ratios),
+        "condition": [log for log, _ in condition.values()],
+        "sec4-scale-free": condition["Gaussian"][1],
+        "rank": int(np.linalg.matrix_rank(mask)) / sparse,
+        "second_moment": float(sparse * (mask**2).mean()),
+    } | _identities() | _reduction(rng)  # fmt: skip
+
+
+def _descent(rng: Any, kappa: float) -> tuple[int, float, float]:
+    """Gradient descent on |A x - y|^2 / 2 at the rate 1 / lambda_max, from 0.
+
+    Steps until the loss is 1e-6 of its start, the largest stable rate, and largest over median
+    component of the first gradient along the singular vectors.
+    """
+    u, v = (np.linalg.qr(rng.standard_normal((SIZE, SIZE)))[0] for _ in range(2))
+    a = u * np.geomspace(kappa**0.5, kappa**-0.5, SIZE) @ v.T  # geometric mean 1
+    top = float(np.linalg.eigvalsh(a.T @ a)[-1])
+    x, y, count = np.zeros(SIZE), a @ rng.standard_normal(SIZE), 0
+    start = y @ y
+    first = np.abs(v.T @ (a.T @ y))
+    while (rest := a @ x - y) @ rest > 1e-6 * start:
+        x, count = x - a.T @ rest / top, count + 1
+    return count, 2 / top, float(first.max() / np.median(first))
+
+
+def _condition(rng: Any, draw: Any, size: int) -> tuple[float, dict[str, Any]]:
+    """log10 of the condition number of a product; what scaling its factors by 0.3 changes."""
+    factors = [draw(rng, size) / size**0.5 for _ in range(DEPTH)]
+    one, other = (randmat.product_conditioning([c * f for f in factors]).log10_condition[0, -1]
+                  for c in (1.0, 0.3))  # fmt: skip
+    worst = max(float(np.linalg.cond(f)) for f in factors)
+    error = abs(10 ** (one - other) - 1)
+    return float(one), {"error": error, "size": size, "condition": worst}
+
+
+def _identities() -> dict[str, Any]:
+    """Eq. (1) against torch's layer; Eqs (4) and (11) against autograd."""
+    x = torch.randn(8, 3, 5, 5).double()
+    ours, torchs = BatchNorm(3).double(), nn.BatchNorm2d(3).double()
+    mean, var = x.mean((0, 2, 3), keepdim=True), x.var((0, 2, 3), correction=0, keepdim=True)
+    written = (x - mean) / (var + torchs.eps).sqrt()
+    errors = [_relative(f, torchs(x)) for f in (ours(x), written)]
+    summed = (x - x.sum((0, 2, 3), keepdim=True)) / (var + torchs.eps).sqrt()
+    net = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(), nn.Conv2d(4, 5, 3, padding=1),
+                        nn.Flatten(), nn.Linear(125, 4)).double()  # fmt: skip
+    labels = torch.randint(4, (8,))
+    found = gradients(net, (x, labels), "cross_entropy")
+    loss: Any = functional.cross_entropy(net(x), labels)
+    loss.backward()
+    terms, order = [], []
+    for layer in found.layers[:2]:
+        weight: Any = net.get_submodule(layer.name).weight
+        terms.append(abs(layer.t4 * 8 * 25 / float(weight.grad.abs().mean()) - 1))
+        order.append(max(layer.t4 / min(layer.t2, layer.t3), max(layer.t2, layer.t3) / layer.t1))
+    return {
+        "eq1": {"error": float(_relative(summed, torchs(x))), "size": 200},
+        "eq1-corrected": {"error": [float(e) for e in errors], "size": 200},
+        "eq34": {"error": terms, "size": 200},
+        "order": max(order),
+        "eq11-12": {"error": _single_sample(), "size": 12},
+    }
+
+
+def _relative(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return ((a - b).norm() / b.norm()).detach()
+
+
+def _single_sample() -> list[float]:
+    """dL/dw_ij = z_i dL/dz_j in both layers of a small network, for one sample."""
+    net = nn.Sequential(nn.Linear(8, 12), nn.ReLU(), nn.Linear(12, 5)).double()
+    x = torch.randn(1, 8).double()
+    before = net[0](x)
+    after = net[2](hidden := net[1](before))
+    for signal in (before, after):
+        signal.retain_grad()
+    loss: Any = functional.cross_entropy(after, torch.tensor([1]))
+    loss.backward()
+    pairs: Any = ((net[0], x, before), (net[2], hidden, after))
+    return [float(_relative(out.grad.T @ z.detach(), layer.weight.grad)) for layer, z, out in pairs]
+
+
+def _reduction(rng: Any) -> dict[str, Any]:
+    """App. C for each matrix in turn; more outputs than rows, so that no loss is zero."""
+    shapes = ((6, 6), (6, 6), (6, 6), (9, 6))
+    weights = [rng.standard_normal(shape) for shape in shapes]
+    x, y = rng.standard_normal((6, 40)), rng.standard_normal((9, 40))
+    errors, split = [], []
+    for i, own in enumerate(weights, start=1):
+        found = randmat.linear_reduction(weights, x, targets=y, layer=i)
+        small = found.reduced(own)
+        loss = randmat.linear_loss(weights, x, targets=y)
+        slope = randmat.linear_gradient(weights, x, targets=y, layer=i)
+        mine = found.gradient(small) * found.scales @ found.left.T
+        best = [*weights[: i - 1], found.restored(found.solution()), *weights[i:]]
+        least = randmat.linear_loss(best, x, targets=y)
+        errors += [abs(found.loss(small) / loss - 1),
+                   float(np.linalg.norm(mine - slope) / np.linalg.norm(slope)),
+                   abs(found.optimum() / least - 1)]  # fmt: skip
+        columns = float(found.to_frame()["least_loss"].sum())
+        split.append(abs((columns + found.constant) / least - 1))
+    return {"prop1-reduction": {"error": errors, "size": 40},
+            "prop1-decouple": {"error": split, "size": 40}}  # fmt: skip
+
+
+def observe(table: Table) -> dict[str, Any]:
+    """What the claims read."""
+
+    def rises(name: str, sign: float = 1.0) -> dict[str, Any]:
+        logs = sign * np.log10(table(name).astype(float))
+        return parts({f"kappa {a} to {b}": logs[:, i + 1] - logs[:, i]
+                      for i, (a, b) in enumerate(itertools.pairwise(KAPPAS))})  # fmt: skip
+
+    logs = table("condition")
+    others = {f"{name} against Gaussian": logs[:, i] - logs[:, 0]
+              for i, name in enumerate(DRAWS) if i}  # fmt: skip
+    moment, rank = table("second_moment"), table("rank")
+    joined = {}
+    for name in ("eq1", "eq1-corrected", "eq34", "eq11-12", "prop1-reduction", "prop1-decouple",
+                 "sec4-scale-free"):  # fmt: skip
+        rows = table(name)
+        errors = np.concatenate([np.atleast_1d(row["error"]) for row in rows])
+        joined[name] = rows[0] | {"error": errors}
+    worst = max(row["condition"] for row in table("sec4-scale-free"))
+    joined["sec4-scale-free"]["condition"] = worst
+    rate, batch = 2.0**2, 2.0  # factors of a^2 M / B: double the rate, halve the batch
+    made = joined | {
+        "eq34-order": {"holds": table("order") <= 1},
+        "eq2-same-way": {"error": rate / batch - 1},
+        "sec4-kappa-slow": rises("steps"),
+        "sec4-kappa-lr": {"holds": np.all(np.diff(table("limit")) < 0, 1)},
+        "sec4-kappa-ratio": rises("ratio"),
+        "sec4-universality": parts(others),
+        "sec4-pathological": {"holds": (rank < 1) & (np.abs(moment - 1) < 0.2)},
+    }
+    return dict(plain(made))
+
+
+def panels(table: Table) -> list[Panel]:
+    """Least squares by condition number."""
+    shown: dict[str, Array] = {
+        "steps to 1e-6": table("steps"), "largest stable rate": table("limit"),
+        "gradient: largest / median component": table("ratio")}  # fmt: skip
+    curves = [curve(name, KAPPAS, rows.T, log=True) for name, rows in shown.items()]
+    return [Panel("Sec. 4: gradient descent on |A x - y|^2", "condition number of A", "number",
+                  tuple(curves), log_x=True, log_y=True)]  # fmt: skip
+
+
+EXPERIMENT = Experiment(
+    title="Identities of the paper, and gradient descent on least squares",
+    trial=trial,
+    observe=observe,
+    panels=panels,
+    scales={
+        "smoke": Scale({"size": 40, "sparse": 100}, seeds=2, seconds=1),
+        "desk": Scale({"size": 200, "sparse": 1000}, seeds=20, seconds=20),
+    },
+    own_scale=True,
+)

@@ -1,0 +1,176 @@
+"""Products of random matrices: Theorem 1 and Figs 8 to 12."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from normscope.checks import Array
+from normscope.experiments.bjorck2018._common import parts, plain, slope
+from normscope.experiments.experiment import Experiment, Scale, Table, curve
+from normscope.experiments.rules import fitted_slope
+from normscope.results.panel import Panel
+from normscope.theory import randmat
+
+FACTORS = (1, 2, 5, 10)  # of Fig. 8
+MOST = 10
+DEPTHS = np.arange(1, MOST + 1).astype(float)
+TINY = (1e-200, 1e-190)  # where the density is a pure power
+
+
+def trial(size: int, seed: int) -> dict[str, Any]:
+    """One product of up to ten Gaussian matrices of this size, and of its beginnings."""
+    depth = randmat.conditioning_by_depth(MOST, size, runs=1, seed=seed)
+    made = {"condition": depth.log10_condition[0], "largest": depth.largest[0]}
+    rows = [randmat.product_spectrum(m, size, seed=seed).values[0] for m in FACTORS]
+    twice = 2 * rows[1]  # as if the first of two factors had sigma = 2
+    return made | {
+        "distance": [randmat.ks_distance(s, m) for s, m in zip(rows, FACTORS, strict=True)],
+        "distance_printed": [_printed_distance(s, m) for s, m in zip(rows, FACTORS, strict=True)],
+        "distance_sigma": [randmat.ks_distance(twice, 2, variances=v) for v in (1.0, (4.0, 1.0))],
+        "over_median": [float(s[0] / np.median(s)) for s in rows],
+        "kurtosis": [float(stats.kurtosis(s, fisher=False)) for s in rows],
+        "mean_square": [float(np.mean(s**2)) for s in rows],
+        "densities": np.array([_density(s) for s in rows]),
+    }
+
+
+def _printed_distance(values: Array, factors: int) -> float:
+    """The distance if Eq. (5) is taken for the law of the values themselves, not their squares."""
+    below = randmat.squared_cdf(np.sort(values), factors)
+    steps = np.arange(len(values) + 1) / len(values)
+    return float(np.maximum(np.abs(below - steps[1:]), np.abs(below - steps[:-1])).max())
+
+
+def _density(values: Array) -> Array:
+    height, edges = np.histogram(values, 40, density=True)
+    return np.stack([(edges[:-1] + edges[1:]) / 2, height])
+
+
+def observe(table: Table) -> dict[str, Any]:
+    """What the claims read."""
+    sizes = table.values_of("size")
+    top = table.where(size=sizes[-1])
+    by = {f"M = {m}": i for i, m in enumerate(FACTORS)}
+    pairs = enumerate(itertools.pairwise(FACTORS))
+    steps = {f"{a} to {b} factors": (i, i + 1) for i, (a, b) in pairs}
+    independent = 1.36 / np.sqrt(sizes[-1])  # 95 % of as many independent draws lie below
+
+    def near(name: str, keys: dict[str, int]) -> dict[str, Any]:
+        return parts({k: {"values": top(name)[:, i], "threshold": independent}
+                      for k, i in keys.items()})  # fmt: skip
+
+    edges = {m: randmat.singular_edge(m) for m in range(1, MOST + 1)}
+    law = slope(np.log10(DEPTHS), np.log10(list(edges.values())))[0]
+    powers = [[slope(np.log10(DEPTHS), np.log10(row))[0] for row in table("largest", size=n)]
+              for n in sizes]  # fmt: skip
+    grows = {f"{m} to {m + 1} factors": np.log10(top("largest")[:, m] / top("largest")[:, m - 1])
+             for m in range(1, MOST)}  # fmt: skip
+    made = {
+        "thm1-law": near("distance_printed", by),
+        "thm1-law-corrected": near("distance", by),
+        "thm1-sigma": near("distance_sigma", {"sigma = (2, 1)": 0}),
+        "thm1-sigma-corrected": near("distance_sigma", {"sigma = (2, 1)": 1}),
+        "thm1-edge-corrected": parts({f"M = {m}": _toward(table, m, edges[m]) for m in FACTORS}),
+        "thm1-edge": parts({f"M = {m}": _toward(table, m, edges[m] ** 2) for m in FACTORS}),
+        "thm1-linear": fitted_slope(DEPTHS.tolist(), top("largest").T.tolist()),
+        "thm1-linear-corrected": {
+            "sizes": sizes, "values": powers, "theory": [law] * len(sizes)},
+        "sec4-variance": {
+            "values": top("mean_square")[:, -1] / top("mean_square")[:, 0] - 1},
+        "sec4-variance-corrected": parts({k: top("mean_square")[:, i] for k, i in by.items()}),
+        "fig8": parts({
+            f"{what}, {name}": np.log10(top(key)[:, j] / top(key)[:, i])
+            for what, key in (("largest / median", "over_median"), ("kurtosis", "kurtosis"))
+            for name, (i, j) in steps.items()}),
+        "fig11": parts({f"{m} to {m + 1} factors":
+                        top("condition")[:, m] - top("condition")[:, m - 1]
+                        for m in range(1, MOST)}),
+        "fig12": parts(grows | {"1 - power": 1 - np.array(powers[-1])}),
+    }  # fmt: skip
+    return dict(plain(made | _theory()))
+
+
+def _toward(table: Table, factors: int, goal: float) -> dict[str, Any]:
+    """The largest singular value by size of the matrices, against an edge."""
+    sizes = table.values_of("size")
+    rows = [table("largest", size=n)[:, factors - 1] for n in sizes]
+    return {"sizes": sizes, "values": rows, "theory": [goal] * len(sizes)}
+
+
+def _theory() -> dict[str, Any]:
+    """What needs no random matrix."""
+    blowup, falls, mass, many = {}, [], [], (10, 100, 1000, 10**6)
+    for m in FACTORS:
+        logs = np.log10(randmat.squared_density(TINY, m))
+        found = (logs[1] - logs[0]) / np.log10(TINY[1] / TINY[0])
+        blowup[f"M = {m}"] = {"error": abs(found * (m + 1) / m + 1), "condition": 200.0}
+        phi = np.linspace(0, np.pi / (m + 1), 1002)[1:-1]
+        falls.append(bool(np.all(np.diff(randmat.squared_of_angle(phi, m)) < 0)))
+        mass.append(abs(_mass(m) - 1))
+    ends = [(m, randmat.squared_edge(m)) for m in many]
+    return {
+        "thm1-blowup": {"parts": blowup},
+        "fig9": {"holds": falls},
+        "fig10": {"error": mass, "size": 200},
+        "thm1-asymptote": {"holds": [abs(end / (m + 1) / np.e - 1) < 1 / m for m, end in ends]},
+        "thm1-asymptote-difference": {
+            "holds": [abs((m + 1) * np.e - end - np.e / 2) < 1 / m for m, end in ends[:3]]},
+    }  # fmt: skip
+
+
+def _mass(factors: int) -> float:
+    """Integral of the density over x, with x = edge u^(M + 1), u = sin t: smooth at both ends."""
+    nodes, weights = np.polynomial.legendre.leggauss(200)
+    t, edge = (nodes + 1) * np.pi / 4, randmat.squared_edge(factors)
+    u = np.sin(t)
+    density = randmat.squared_density(edge * u ** (factors + 1), factors)
+    inner = density * edge * (factors + 1) * u**factors * np.cos(t)
+    return float(weights @ inner * np.pi / 4)
+
+
+def panels(table: Table) -> list[Panel]:
+    """Figs 8 to 12."""
+    top = table.where(size=table.values_of("size")[-1])
+    made = []
+    for i, m in enumerate(FACTORS):
+        grid = randmat.singular_quantile(np.linspace(0.02, 1, 100), m)
+        theory = curve(
+            "large matrices", grid.tolist(), randmat.singular_density(grid, m), style="line"
+        )
+        runs = [curve(f"run {r + 1}", *rows[i]) for r, rows in enumerate(top("densities"))]
+        made.append(Panel(f"Fig. 8, {m} factors", "singular value", "density", (*runs, theory),
+                          log_y=True))  # fmt: skip
+    for figure, label in ((9, "x"), (10, "density at x")):
+        curves = []
+        for m in FACTORS:
+            phi = np.linspace(0, np.pi / (m + 1), 202)[1:-1]
+            x = randmat.squared_of_angle(phi, m)
+            y = x if figure == 9 else randmat.squared_density(x, m)
+            curves.append(curve(f"M = {m}", phi.tolist(), y, style="line"))
+        made.append(Panel(f"Fig. {figure}", "phi", label, tuple(curves), log_y=True))
+    places = DEPTHS.tolist()
+    mean = curve("mean of log10", places, 10 ** top("condition").T, log=True)
+    made.append(Panel("Fig. 11", "factors", "condition number", (mean,), log_y=True))
+    edge = [randmat.singular_edge(int(m)) for m in DEPTHS]
+    made.append(Panel("Fig. 12", "factors", "largest singular value", (
+        curve("measured", places, top("largest").T),
+        curve("large matrices: square root of the edge", places, edge, style="line"),
+        curve("edge, as printed", places, np.square(edge), style="dashed"))))  # fmt: skip
+    return made
+
+
+EXPERIMENT = Experiment(
+    title="Products of up to ten Gaussian matrices",
+    trial=trial,
+    observe=observe,
+    panels=panels,
+    scales={
+        "smoke": Scale({"size": [50, 100]}, seeds=2, seconds=0.5),
+        "desk": Scale({"size": [250, 500, 1000]}, seeds=5, seconds=30),
+    },
+    own_scale=True,
+)

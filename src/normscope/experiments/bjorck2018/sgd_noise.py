@@ -1,0 +1,112 @@
+"""The noise of stochastic gradients: Eq. (2)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn import functional
+
+from normscope.experiments.bjorck2018._common import images, parts, plain
+from normscope.experiments.experiment import Experiment, Scale, Table, curve
+from normscope.measure.probes.noise import gradient_noise
+from normscope.nn import network
+from normscope.results.panel import Panel
+from normscope.seeds import numpy_generator
+
+SIZES, COUPLED = (1, 8, 64, 512), (8, 32, 128)
+
+
+def trial(seed: int, data: str, samples: int, draws: int, coupled: int) -> dict[str, Any]:
+    """Noise of simulated batches over the formula, for one network with one hidden layer."""
+    drawn = images(data, samples, seed).flat()
+    net: Any = network(f"mlp:{drawn.images.shape[1]}-32-10", norm=None, seed=seed).double()
+    drawn = drawn.to(dtype=torch.float64)
+    gram = _gram(net, drawn)
+    sizes = [b for b in SIZES if 2 * b <= samples]
+    exact = gradient_noise(net, drawn, "cross_entropy", batch_sizes=sizes)
+    formulas = (exact.with_replacement[0], exact.without_replacement[0])
+    rng = numpy_generator(seed, "batches")
+    spread = float(np.trace(gram) ** 2 / np.sum(gram**2))  # effective dimension of the noise
+    made: dict[str, Any] = {"sizes": sizes, "dimension": spread, "unbiased": []}
+    made |= {"ratio": [], "ratio_without": []}
+    for i, size in enumerate(sizes):
+        counts = rng.multinomial(size, np.full(samples, 1 / samples), draws)
+        others = np.array([np.isin(np.arange(samples), rng.permutation(samples)[:size])
+                           for _ in range(draws)])  # fmt: skip
+        noise, without = (_noise(gram, w / size - 1 / samples) for w in (counts, others))
+        mean = counts.mean(0) / size - 1 / samples
+        made["ratio"].append(noise.mean() / formulas[0][i])
+        made["ratio_without"].append(without.mean() / formulas[1][i])
+        made["unbiased"].append(float(mean @ gram @ mean) * draws / formulas[0][i])
+    return made | {"coupled": _coupled(seed, data, coupled)}
+
+
+def _gram(net: Any, data: Any) -> Any:
+    """Products of the centred gradients of all samples, from inputs and gradients of layers."""
+    first, last = (m for m in net.modules() if isinstance(m, torch.nn.Linear))
+    before = first(data.images)
+    hidden = torch.relu(before)
+    after = last(hidden)
+    loss: Any = functional.cross_entropy(after, data.labels, reduction="sum")
+    slopes = torch.autograd.grad(loss, (before, after))
+    gram = sum((z @ z.T + 1) * (g @ g.T)
+               for z, g in zip((data.images, hidden.detach()), slopes, strict=True))  # fmt: skip
+    found = np.asarray(gram)
+    found = found - found.mean(0)
+    return found - found.mean(1, keepdims=True)
+
+
+def _noise(gram: Any, weights: Any) -> Any:
+    return np.einsum("ij,ij->i", weights @ gram, weights)
+
+
+def _coupled(seed: int, data: str, samples: int) -> list[float]:
+    """Batch size times noise of a network with batch norm, as of independent samples."""
+    drawn = images(data, samples, seed)
+    net: Any = network("resnet8", width=4, channels=drawn.images.shape[1], seed=seed)
+    sizes = [b for b in COUPLED if 4 * b <= samples]
+    found = gradient_noise(net, drawn, "cross_entropy", batch_sizes=sizes, draws=64, seed=seed)
+    b = np.array(sizes)
+    return list(found.without_replacement[0] * b * (samples - 1) / (samples - b))
+
+
+def observe(table: Table) -> dict[str, Any]:
+    """What the claims read; a part for each batch size."""
+    sizes = table.rows[0][1]["sizes"]
+
+    def by_size(name: str) -> dict[str, Any]:
+        return parts({f"B = {b}": table(name)[:, i] for i, b in enumerate(sizes)})
+
+    coupled = table("coupled")
+    return dict(plain({
+        "eq2-unbiased": by_size("unbiased"), "eq2-noise": by_size("ratio"),
+        "eq2-without": by_size("ratio_without"),
+        "eq2-bn": {"values": np.log10(coupled[:, -1] / coupled[:, 0])},
+    }))  # fmt: skip
+
+
+def panels(table: Table) -> list[Panel]:
+    """Simulated noise over the formula."""
+    sizes = table.rows[0][1]["sizes"]
+    shown = {"with replacement": "ratio", "without, factor (N - B) / (N - 1)": "ratio_without",
+             "mean error, squared": "unbiased"}  # fmt: skip
+    curves = [curve(name, sizes, table(key).T) for name, key in shown.items()]
+    curves.append(curve("Eq. (2)", sizes, np.ones(len(sizes)), style="line"))
+    return [Panel("Eq. (2): noise of a batch", "batch size", "simulated / formula", tuple(curves),
+                  log_x=True)]  # fmt: skip
+
+
+EXPERIMENT = Experiment(
+    title="Noise of stochastic gradients against Eq. (2)",
+    trial=trial,
+    observe=observe,
+    panels=panels,
+    scales={
+        "smoke": Scale({"data": "digits", "samples": 200, "draws": 100, "coupled": 128},
+                       seeds=2, seconds=4),
+        "desk": Scale({"data": "mnist", "samples": 2000, "draws": 400, "coupled": 512},
+                      seeds=5, seconds=60, data=("mnist",)),
+    },
+)  # fmt: skip
