@@ -176,12 +176,20 @@ class Sweep:
         target = checked_target(os.fspath(path))
         write_atomically(target, self.to_frame().to_csv(index=False, na_rep="nan"))
 
+    def __repr__(self) -> str:
+        return f"Sweep({self._head()})"
+
+    def _head(self) -> str:
+        found = self.found
+        head = f"{len(found.done)} of {len(self.plan.rows)} trials done "
+        return (
+            head + f"({found.diverged} diverged), {len(found.failed)} failed, {self.missing} to run"
+        )
+
     def summary(self) -> str:
         """How far it is, and what is wrong."""
-        found, total = self.found, len(self.plan.rows)
-        head = f"{len(found.done)} of {total} trials done ({found.diverged} diverged), "
-        head += f"{len(found.failed)} failed, {self.missing} to run"
-        lines = [head, f"{self.plan.function}, version {self.plan.version}"]
+        found = self.found
+        lines = [self._head(), f"{self.plan.function}, version {self.plan.version}"]
         if found.done:
             mean = found.seconds / len(found.done)
             left = f"; what is missing takes {duration(mean * self.missing)} of one worker"

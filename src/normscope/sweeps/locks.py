@@ -14,7 +14,9 @@ import socket
 import time
 import warnings
 from collections.abc import Iterator
+from operator import index
 from pathlib import Path
+from typing import Any
 
 import filelock
 
@@ -35,8 +37,9 @@ def checked_shard(shard: str | tuple[int, int] | None) -> tuple[int, int] | None
     if shard is None:
         return None
     match = re.fullmatch(r"(\d+)/(\d+)", shard.strip()) if isinstance(shard, str) else None
+    parts: Any = match.groups() if match else shard
     try:
-        number, count = (int(match[1]), int(match[2])) if match else map(int, shard)
+        number, count = map(int if match else index, parts)
     except (TypeError, ValueError):
         number = count = 0
     if not 1 <= number <= count:

@@ -146,7 +146,7 @@ class Plan:
         return json.dumps(head | {"common": common, "varying": varying, "rows": _packed(rows)})
 
     @classmethod
-    def from_json(cls, text: str, path: Path) -> Plan:
+    def from_json(cls, text: str | bytes, path: Path) -> Plan:
         """The plan in a file; one of another format is refused."""
         try:
             data = json.loads(text)

@@ -90,6 +90,8 @@ class Store:
     """The folder of one sweep."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
+        if not isinstance(folder, str | os.PathLike) or not os.fspath(folder):
+            raise InputError(f"A sweep is kept in a folder of its own. Got {folder!r}.")
         self.folder = Path(folder)
 
     @property
@@ -111,11 +113,13 @@ class Store:
         """The plan in the folder."""
         path = self.folder / "plan.json"
         try:
-            return Plan.from_json(path.read_text(encoding="utf-8"), path)
+            return Plan.from_json(path.read_bytes(), path)
         except (FileNotFoundError, NotADirectoryError):
             raise InputError(
                 f"{self.folder} is no folder of a sweep: it has no plan.json."
             ) from None
+        except OSError as error:
+            raise InputError(f"{path} cannot be read: {error.strerror}.") from None
 
     def prepare(self, plan: Plan) -> str:
         """Write the plan, or compare it with the one that is there.
@@ -203,8 +207,9 @@ class Journal:
     """The file that one start of a driver writes to."""
 
     def __init__(self, store: Store, shard: str) -> None:
-        moment = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
-        start = f"{moment}.{time.time_ns() % 10**9:09d}-{os.getpid()}-{secrets.token_hex(3)}"
+        seconds, rest = divmod(time.time_ns(), 10**9)
+        moment = time.strftime("%Y%m%dT%H%M%S", time.gmtime(seconds))
+        start = f"{moment}.{rest:09d}-{os.getpid()}-{secrets.token_hex(3)}"
         self.path = store.records / f"{shard}.{start}.jsonl"
         self.written = 0
         with writing(store.folder, 0):

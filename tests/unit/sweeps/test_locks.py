@@ -22,7 +22,7 @@ def store(tmp_path):
     return Store(tmp_path)
 
 
-@pytest.mark.parametrize("shard", ["0/4", "5/4", "4", "a/b", "-1/4", (3, 2), 3, "1/4/2"])
+@pytest.mark.parametrize("shard", ["0/4", "5/4", "4", "a/b", "-1/4", (3, 2), 3, "1/4/2", (1.5, 2)])
 def test_bad_shards_are_refused(shard):
     with pytest.raises(InputError, match="i from 1 to n"):
         checked_shard(shard)

@@ -144,6 +144,27 @@ def test_another_sweep_or_other_files_are_refused(folder, tmp_path):
         Sweep(tmp_path)
 
 
+@pytest.mark.parametrize("output", [None, 3, ""])
+def test_a_folder_is_a_path(output):
+    with pytest.raises(InputError, match=r"a folder.*Got"):
+        ns.sweep(product, GRID, output=output, workers=1)
+
+
+def test_a_plan_that_cannot_be_read(folder):
+    plan = folder / "plan.json"
+    plan.write_bytes(b"\xff\xfe")
+    with pytest.raises(InputError, match="no plan of a sweep"):
+        Sweep(folder)
+    plan.unlink()
+    plan.mkdir()
+    with pytest.raises(InputError, match="Is a directory"):
+        Sweep(folder)
+
+
+def test_a_sweep_is_shown_by_how_far_it_is(folder):
+    assert repr(Sweep(folder)).startswith("Sweep(6 of 6 trials done")
+
+
 def test_a_changed_function_is_warned_of(folder):
     plan = folder / "plan.json"
     source = json.loads(plan.read_text())["source"]
@@ -226,6 +247,14 @@ def test_a_plan_where_there_are_no_links(tmp_path, monkeypatch):
 
     monkeypatch.setattr("os.link", none)
     assert ns.sweep(product, GRID, output=tmp_path, workers=1).complete
+
+
+def test_journals_are_ordered_by_one_look_at_the_clock(folder, monkeypatch):
+    """Second and fraction from two looks put a journal a second too early now and then."""
+    monkeypatch.setattr("normscope.sweeps.store.time.time_ns", lambda: 11_000_000_001)
+    made = Journal(Store(folder), "all")
+    assert made.path.name.startswith("all.19700101T000011.000000001-")
+    made.close()
 
 
 def test_a_journal_is_no_program(folder):
