@@ -1,0 +1,73 @@
+"""Figure XI: gradient explosion and weight domination in deep networks with BN."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from normscope.experiments.experiment import Experiment, Scale, Table, curve
+from normscope.experiments.huang2020._training import steps_of, trial
+from normscope.experiments.huang2020.mlp_training import slopes
+from normscope.results.panel import Panel
+
+LOW, DOMINATED = 20, 0.01
+
+
+def observe(table: Table) -> dict[str, Any]:
+    """Slopes at initialization, and what the first update does to the low layers."""
+    fisher = table("lambda_x") * table("lambda_g")
+    logs, weights, ratio = (np.log10(v) for v in (fisher, table("weight"), table("domination")))
+    low = min(LOW, logs.shape[2] // 4)
+    change, growth = logs[:, 1] - logs[:, 0], weights[:, 1] - weights[:, 0]
+    power = [np.polyfit(g[:low], c[:low], 1)[0] for g, c in zip(growth, change, strict=True)]
+    border = np.log10(DOMINATED)
+    return {
+        "explosion": {"values": slopes(fisher[:, 0, 1:-1])},
+        "weights": {"values": slopes(10 ** growth[:, : growth.shape[1] // 2])},
+        "collapse": {"values": change[:, :low].max(-1)},
+        "power": {"values": power},
+        "domination": {"parts": {
+            "above before": {"values": ratio[:, 0, :low].min(-1) - border},
+            "below after": {"values": border - ratio[:, 1, :low].max(-1)},
+        }},
+    }  # fmt: skip
+
+
+def experiment(
+    figure: str, title: str, small: dict[str, Any], real: dict[str, Any], data: Sequence[str],
+    seconds: float, theory: float | None = None,
+) -> Experiment:  # fmt: skip
+    """The experiment of one deep network."""
+
+    def panels(table: Table) -> list[Panel]:
+        fisher, weight = table("lambda_x") * table("lambda_g"), table("weight")
+        layers = range(1, fisher.shape[2] + 1)
+        made = []
+        for name, v in (("lambda_max of the sub-FIM", fisher), ("sigma_max of the weight", weight)):
+            lines = [curve(f"Iter{s}", layers, v[:, k].T, log=True)
+                     for k, s in enumerate(steps_of(table))]  # fmt: skip
+            if theory is not None and v is fisher:
+                middle = len(layers) // 2
+                line = lines[0].y[middle] * 10 ** (theory * (np.arange(len(layers)) - middle))
+                lines.append(curve("mean field, slope at Iter0", layers, line, style="dashed"))
+            note = "The first update makes low layers' weights huge and their gradients tiny."
+            shown = f"{figure}: {name}"
+            made.append(Panel(shown, "layer", name, tuple(lines), log_y=True, note=note))
+        return made
+
+    common = {"norm": "batch", "weights": True, "lr": 0.1}
+    return Experiment(
+        title=title,
+        trial=trial,
+        scales={
+            "smoke": Scale(common | {"at": "0 1", "steps": 1, "batch": 64} | small, 1, 3),
+            "desk": Scale(
+                common | {"at": "0 1 2 3 4 5 6 7", "steps": 7} | real, 5, seconds, tuple(data)
+            ),
+        },
+        observe=observe,
+        panels=panels,
+        own_scale=True,
+    )

@@ -1,0 +1,88 @@
+"""Figure VII: the 20-layer MLP under Adam, Plain and BN."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from normscope.checks import Array
+from normscope.experiments.experiment import Experiment, Scale, Table
+from normscope.experiments.huang2020._training import (
+    MOMENTS,
+    NORMS,
+    kappa_parts,
+    layer_panels,
+    step_panels,
+    trial,
+)
+from normscope.experiments.huang2020.mlp_training import mlp
+from normscope.results.panel import Panel
+
+RATES = (1e-3, 5e-4, 1e-4)
+SGD: dict[str, Any] = {"optimizer": "sgd", "norm": "none"}
+
+
+def best(table: Table) -> dict[str, dict[str, Any]]:
+    """For each norm the arm with the learning rate of the lowest training loss."""
+    arms = {}
+    for norm in NORMS:
+        own = [{"optimizer": "adam", "norm": norm, "lr": lr} for lr in RATES]
+        arms[norm] = min(own, key=lambda arm: float(table("late", **arm).mean()))
+    return arms
+
+
+def rise(table: Table, name: str, **arm: Any) -> Array:
+    """Decades by which the smallest lambda_max of all layers rises in training."""
+    values = np.log10(table(name, **arm)).min(-1)
+    return np.asarray(values[:, -1] - values[:, 0])
+
+
+def observe(table: Table) -> dict[str, Any]:
+    """Observations of Fig. VII."""
+    arms = best(table)
+    made: dict[str, Any] = {}
+    for name, moment in zip(("fig7-a", "fig7-b"), MOMENTS, strict=True):
+        made[name] = {"values": rise(table, moment, **arms["none"]) - rise(table, moment, **SGD)}
+    late, losses = ([table(n, **arms[norm]) for norm in NORMS] for n in ("late", "losses"))
+    spread = [np.log10(v[:, -v.shape[1] // 4 :]).std(1) for v in losses]
+    made["fig7-stability"] = {"parts": {
+        "loss": {"values": late[0] - late[1]}, "spread": {"values": spread[0] - spread[1]}
+    }}  # fmt: skip
+    both = {side: kappa_parts(table, f"kappa_{side}", (0.5, 0.8), arms["none"], arms["batch"])
+            for side in ("x", "g")}  # fmt: skip
+    words = {"x": "inputs", "g": "gradients"}
+    parts = {f"{words[s]}, {n}": part for s, o in both.items() for n, part in o["parts"].items()}
+    return made | {
+        "fig7-conditioning": {"parts": parts},
+        "fig7-protocol": {"holds": [arm["lr"] in RATES for arm in arms.values()]},
+    }
+
+
+def panels(table: Table) -> list[Panel]:
+    """Fig. VII, each network at its best rate, with SGD for comparison."""
+    arms = {f"{NORMS[norm]}, Adam at {arm['lr']:g}": arm for norm, arm in best(table).items()}
+    shown = {"lambda_x": "lambda_max of layer inputs", "lambda_g": "lambda_max of output gradients"}
+    by_layer = layer_panels(table, "Fig. VII", arms | {"Plain, SGD": SGD}, shown)
+    return [*by_layer, *step_panels(table, "Fig. VII", arms, 0.5)]
+
+
+def _arms(**settings: Any) -> list[dict[str, Any]]:
+    adam: list[dict[str, Any]] = [
+        {"optimizer": "adam", "norm": norm, "lr": lr} for norm in NORMS for lr in RATES
+    ]
+    return [arm | settings for arm in [*adam, SGD | {"lr": 0.1}]]
+
+
+_DESK = {"net": mlp(784, 20, 256), "data": "mnist", "measured": 1024, "batch": 1024}
+EXPERIMENT = Experiment(
+    title="Second moments of a 20-layer MLP under Adam, Plain and BN",
+    trial=trial,
+    scales={
+        "smoke": Scale(_arms(net=mlp(64, 6, 24), at="0 4", steps=4), 1, 3),
+        "desk": Scale(_arms(at="0 1 5 20 50 100", steps=100, **_DESK), 3, 380, ("mnist",)),
+        "paper": Scale(_arms(at="0 1 10 100 1000 6000", steps=6000, **_DESK), 3, 2.2e4, ("mnist",)),
+    },
+    observe=observe,
+    panels=panels,
+)

@@ -1,0 +1,72 @@
+"""Figures VIII and IX: VGG-20 and ResNet-20 on CIFAR-10, Plain and BN."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from normscope.experiments.experiment import Experiment, Scale, Table
+from normscope.experiments.huang2020._training import CHANCE, kappa_parts, step_panels, trial
+from normscope.results.panel import Panel
+
+NETS = {"vgg20": ("fig8", "Fig. VIII", "VGG-20"), "resnet20": ("fig9", "Fig. IX", "ResNet-20")}
+PLAIN, BN = {"norm": "none", "lr": 0.01}, {"norm": "batch", "lr": 0.1}
+FAST = {"norm": "none", "lr": 0.1}
+
+
+def named(table: Table, name: str) -> str:
+    """The network of this name as the settings call it, with its options."""
+    return next(str(net) for net in table.values_of("net") if net.startswith(name))
+
+
+def observe(table: Table) -> dict[str, Any]:
+    """Observations of Figs VIII and IX, and of the learning rate .1."""
+    made: dict[str, Any] = {}
+    for name, (figure, _, _) in NETS.items():
+        arms = [{"net": named(table, name)} | arm for arm in (PLAIN, BN, FAST)]
+        late = [table("late", **arm) for arm in arms]
+        for panel, side in (("a", "x"), ("b", "g")):
+            parts = kappa_parts(table, f"kappa_{side}", (0.8, 1.0), arms[0], arms[1])
+            made[f"{figure}-{panel}"] = parts
+        made[f"{figure}-c"] = {"values": late[0] - late[1]}
+        made[f"secC1-lr01-{name[:-2]}"] = {"parts": {
+            "not at .1": {"values": late[2] - (CHANCE - 0.01)},
+            "at .01": {"values": CHANCE - late[0]},
+        }}  # fmt: skip
+    return made
+
+
+def panels(table: Table) -> list[Panel]:
+    """kappa_p of inputs and gradients, and the loss, of each network."""
+    made = []
+    note = "A stand-in: fewer channels, pixels and updates than the paper's."
+    for name, (_, figure, title) in NETS.items():
+        net = {"net": named(table, name)}
+        arms = {"Plain, rate .01": net | PLAIN, "BN, rate .1": net | BN}
+        made += step_panels(table, f"{figure}, {title}", arms, 1.0, note)
+    return made
+
+
+def _arms(width: str, **settings: Any) -> list[dict[str, Any]]:
+    common = {"init": "he-fan-out", "momentum": 0.9, "measured": 256} | settings
+    return [arm | common | {"net": net + width} for net in NETS for arm in (PLAIN, BN, FAST)]
+
+
+_CIFAR = {"data": "cifar10", "batch": 128}
+EXPERIMENT = Experiment(
+    title="Second moments of VGG-20 and ResNet-20 in training, Plain and BN",
+    trial=trial,
+    scales={
+        "smoke": Scale(_arms(":width=4", at="0 2", steps=2, batch=32, measured=32), 1, 4),
+        "desk": Scale(
+            _arms(":width=8", at="0 1 10 50 100", steps=100, images=5000, shrink=2, **_CIFAR),
+            5,
+            230,
+            ("cifar10",),
+        ),
+        "paper": Scale(
+            _arms("", at="0 1 10 100 1000 10000 62400", steps=62400, **_CIFAR), 5, 2e6, ("cifar10",)
+        ),
+    },
+    observe=observe,
+    panels=panels,
+)
