@@ -1,0 +1,170 @@
+"""Claim 3.1: lambda_max of random networks, layer by layer and by kind of parameter."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+
+import normscope as ns
+from normscope.experiments.experiment import Experiment, Scale, Table
+from normscope.experiments.wei2019._common import cnn, mlp
+from normscope.measure import mean_gradients
+from normscope.spec import NetworkSpec
+
+TOPS = 4  # networks whose lambda_max is measured
+
+
+def spec(kind: str, width: int, gamma: float | None) -> NetworkSpec:
+    """The networks of the claim by kind; ``width`` is that of a layer or of the first channels."""
+    if kind == "resnet":
+        return ns.residual_mlp([width] * 5 + [1], weight_variance=2.0, bias_variance=0.1)
+    if kind == "mean":
+        return mlp([width, width, width, 1], gamma)
+    if kind == "pairs":
+        return mlp([width] * 4 + [2], gamma)
+    if kind == "cnn":
+        return cnn((3, 32, 32), gamma, channels=[width, 2 * width, 3 * width])
+    return mlp([784 if width == 1000 else width, width, width, width, 10], gamma)
+
+
+def trial(kind: str, width: int, samples: int, gamma: float | None, seed: int) -> dict[str, Any]:
+    """Mean gradients of one network by layer and kind; its lambda_max where it is asked for."""
+    made = spec(kind, width, gamma)
+    generator = torch.Generator().manual_seed(0 if kind == "mean" else seed)
+    inputs = torch.randn(samples, *made.input_shape, generator=generator)
+    model = ns.build(made, seed)
+    if kind == "mean":
+        return _mean_matrix(made, inputs, seed)
+
+    names = [name for name, _ in model.named_parameters()]
+    sizes = [p.numel() for p in model.parameters()]
+
+    def squares(statistics: str) -> dict[str, float]:
+        """|E_t grad f|^2 of every parameter, the mean over outputs."""
+        risk = ns.Risk(model, inputs, loss="mse", statistics=statistics)
+        blocks = mean_gradients(risk).double().split(sizes, 1)
+        return {n: float(b.square().sum(1).mean()) for n, b in zip(names, blocks, strict=True)}
+
+    weights = [n for n, p in model.named_parameters() if p.ndim > 1]
+    terms = squares("batch")
+    found: dict[str, Any] = {"layers": [terms[n] for n in weights], "all": sum(terms.values())}
+    found["mean"] = sum(found["layers"])
+    if kind in ("fc", "cnn"):
+        held = squares("frozen") if gamma else terms
+        found["frozen"] = sum(held[n] for n in weights)
+        risk = ns.Risk(model, inputs, loss="mse", statistics="batch", parameters="weights")
+        known = seed < TOPS  # the most expensive part
+        found["lambda"] = float(ns.top_eigenvalues(ns.fisher(risk)).values[0]) if known else -1.0
+    return found
+
+
+def _mean_matrix(made: NetworkSpec, inputs: torch.Tensor, seed: int) -> Any:
+    """lambda_max of the mean Fisher matrix of many networks, and the mean of theirs."""
+    nets = 3 * made.layers[0].outputs
+    total, tops = 0.0, []
+    for number in range(nets * seed, nets * (seed + 1)):
+        model = ns.build(made, number).double()
+        risk = ns.Risk(model, inputs.double(), loss="mse", statistics="batch", parameters="weights")
+        matrix = ns.fisher(risk).to_dense().numpy()
+        total = total + matrix / nets
+        tops.append(float(np.linalg.eigvalsh(matrix)[-1]))
+    return {"of-mean": float(np.linalg.eigvalsh(total)[-1]), "mean-of": float(np.mean(tops))}
+
+
+def observe(table: Table) -> dict[str, Any]:
+    """Measured values beside the printed theory and the corrected one."""
+    found: dict[str, Any] = {}
+    for kind in ("fc", "cnn"):
+        parts: dict[str, dict[str, Any]] = {}
+        for gamma in table.where(kind=kind).values_of("gamma"):
+            name = "vanilla" if gamma is None else f"gamma {gamma:g}"
+            one = table.where(kind=kind, gamma=gamma)
+            sizes = one.values_of("width")
+            specs = [spec(kind, n, gamma) for n in sizes]
+            counts = [one.where(width=n).values_of("samples")[0] for n in sizes]
+            theory = [
+                ns.predict(s, samples=t).lambda_max for s, t in zip(specs, counts, strict=True)
+            ]
+            means = [one("mean", width=n).tolist() for n in sizes]
+            top = one("lambda", width=sizes[-1])
+            top = top[top > 0]
+            literal = ns.predict(specs[-1], theory="wei2019").lambda_max or math.nan
+            drawn = ns.predict(specs[-1], theory="wei2019-as-plotted").lambda_max or math.nan
+            frozen = np.log10(one("frozen", width=sizes[-1]) / one("mean", width=sizes[-1]))
+            share = 1 - one("mean", width=sizes[-1]) / one("all", width=sizes[-1])
+            last = float(theory[-1] or math.nan)
+            for key, value in {
+                "printed": {"values": (top / literal - 1).tolist()},
+                "plotted": {"values": (top / drawn - 1).tolist()},
+                "right": {"values": (top / last - 1).tolist()},
+                "form": {"sizes": sizes, "values": means, "theory": theory},
+                "frozen": {"values": frozen.tolist(), "expected": 0.0},
+                "share": {"values": share.tolist()},
+            }.items():
+                if gamma is not None or key not in ("frozen", "share"):
+                    parts.setdefault(key, {})[name] = value
+        found |= {f"{kind}-{key}": {"parts": value} for key, value in parts.items()}
+    found |= _pairs(table.where(kind="pairs"))
+    rows = table.where(kind="mean")
+    samples, width = rows.values_of("samples")[0], rows.values_of("width")[0]
+    formula = ns.predict(spec("mean", width, None), samples=samples).lambda_max or math.nan
+    found["eq8-printed"] = {"values": rows("of-mean").tolist(), "expected": formula}
+    found["eq8-right"] = {"values": (rows("mean-of") / formula - 1).tolist()}
+    one = table.where(kind="resnet")
+    sizes, samples = one.values_of("width"), one.values_of("samples")[0]
+    theory = [ns.predict(spec("resnet", n, None), samples=samples).lambda_max for n in sizes]
+    values = [one("mean", width=n).tolist() for n in sizes]
+    found["sec5-resnet"] = {"sizes": sizes, "values": values, "theory": theory}
+    return found
+
+
+def _pairs(one: Table) -> dict[str, Any]:
+    """Eq. (153) layer by layer: the mean of products over pairs, or the product of means."""
+    sizes, samples = one.values_of("width"), one.values_of("samples")[0]
+    printed: dict[str, Any] = {}
+    right: dict[str, Any] = {}
+    for layer in range(4):
+        values = [one("layers", width=n)[:, layer].tolist() for n in sizes]
+        formulas = []
+        for n in sizes:
+            order = ns.predict(spec("pairs", n, None)).order_parameters
+            pair = [[order[f"{k}{end}"][layer] for end in ("", "_st")] for k in ("qhat", "qtilde")]
+            own, two = (1 / samples, 1 - 1 / samples)
+            (hat, hat_st), (tilde, tilde_st) = pair
+            exact = own * hat * tilde + two * hat_st * tilde_st
+            product = (own * hat + two * hat_st) * (own * tilde + two * tilde_st)
+            formulas.append((float(n * product), float(n * exact)))
+        for table, column in ((printed, 0), (right, 1)):
+            theory = [f[column] for f in formulas]
+            table[f"layer {layer + 1}"] = {"sizes": sizes, "values": values, "theory": theory}
+    return {"eq153-printed": {"parts": printed}, "eq153-right": {"parts": right}}
+
+
+def _settings(sizes: dict[str, list[tuple[int, int]]], gammas: list[float]) -> list[dict[str, Any]]:
+    """Widths and numbers of samples by kind of network."""
+    return [
+        {"kind": kind, "width": width, "samples": samples, "gamma": gamma}
+        for kind, pairs in sizes.items() for width, samples in pairs
+        for gamma in ([None, *gammas] if kind in ("fc", "cnn") else [None])
+    ]  # fmt: skip
+
+
+SMALL = {"mean": [(6, 10)], "pairs": [(10, 6)], "resnet": [(10, 6)], "cnn": [(4, 6)],
+         "fc": [(40, 40)]}  # fmt: skip
+LARGE = {"mean": [(16, 40)], "pairs": [(150, 20), (300, 20), (600, 20)],
+         "resnet": [(100, 40), (200, 40), (400, 40)], "cnn": [(15, 50), (30, 100)],
+         "fc": [(250, 100), (500, 200), (1000, 400)]}  # fmt: skip
+
+EXPERIMENT = Experiment(
+    title="Largest Fisher eigenvalue of random networks at several widths",
+    trial=trial,
+    scales={
+        "smoke": Scale(_settings(SMALL, [1.0]), 2, 4.0),
+        "desk": Scale(_settings(LARGE, [0.1, 1.0, 3.0]), 10, 250.0),
+    },
+    observe=observe,
+    own_scale=True,
+)
