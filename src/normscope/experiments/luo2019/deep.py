@@ -1,0 +1,125 @@
+"""App. C.4: trained networks under batch statistics, layer by layer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+import normscope as ns
+from normscope.experiments.experiment import Experiment, Scale, Table, curve
+from normscope.experiments.luo2019._common import over_sizes
+from normscope.experiments.rules import fitted_slope
+from normscope.results.panel import Panel
+
+SIZES = (16, 32, 64, 128, 256)
+LAYERS = ("norm1", "norm2")
+EARLY, LATE = (0, 1, 2), (2, 3, 4)  # batch sizes of the two fits of the slope
+
+
+def trial(
+    net: str, data: str, samples: int, epochs: int, batches: int, seed: int
+) -> dict[str, Any]:
+    """Train with batch norm, then measure gaps, signs of the decay and pre-activations."""
+    shown = ns.load_data(data).subset(samples, seed)
+    shown = shown.downsample(2).flat() if data == "cifar10" else shown.flat()
+    model = ns.network(net, norm="batch", seed=seed)
+    about = {"batch_size": list(SIZES), "num_batches": batches, "seed": seed}
+    fresh = _negative(ns.bn_regularization(model, shown, "cross_entropy", batch_size=16,
+                                           num_batches=2, max_samples=256, seed=seed))  # fmt: skip
+    run = ns.fit(model, shown, "cross_entropy", lr=0.02, momentum=0.9, batch_size=128,
+                 epochs=epochs, seed=seed)  # fmt: skip
+    found = ns.bn_regularization(model, shown, "cross_entropy", **about)
+    layers = {layer.layer: [layer.paper, layer.predicted, layer.measured] for layer in found.layers}
+    made: dict[str, Any] = {name: np.array(rows) for name, rows in layers.items()}
+    made |= {"together": found.together, "loss": float(np.mean(run.losses[-samples // 128 :]))}
+    return made | {"negative": [fresh, _negative(found)]} | _inputs(model, shown.images)
+
+
+def _negative(found: Any) -> float:
+    """Share of channels with a decay below zero."""
+    return float(np.mean(np.concatenate([layer.zeta[0] < 0 for layer in found.layers])))
+
+
+def _inputs(model: Any, images: torch.Tensor) -> dict[str, Any]:
+    """How far from a Gaussian, and from Eq. (4), the inputs of the norms are."""
+    kurtosis, off = [], []
+    model.eval()
+    with torch.no_grad():
+        for part in model.children():
+            before, images = images, part(images)
+            if not isinstance(part, torch.nn.Linear):
+                continue
+            h = images.double()
+            n = (h - h.mean(0)) / h.std(0)
+            kurtosis.append(float(torch.mean(torch.abs((n**4).mean(0) - 3))))
+            spread = before.double().var(0).mean().sqrt() * part.weight.double().norm(dim=1)
+            off.append(float(torch.log(h.std(0) / spread).square().mean().sqrt()))
+    return {"kurtosis": kurtosis[:-1], "off": off[:-1], "samples": len(images)}
+
+
+def observe(table: Table) -> dict[str, Any]:
+    """Ratios to the measured gaps; the network with exact curvature decides the signs."""
+    nets = table.values_of("net")
+    main, small = table.where(net=nets[0]), table.where(net=nets[-1])
+
+    def ratios(row: int) -> dict[str, Any]:
+        made = {}
+        for name in LAYERS:
+            values = main(name)  # (seeds, forms, sizes)
+            made[name] = over_sizes(SIZES, values[:, row] / values[:, 2], 1.0)
+        return {"parts": made}
+
+    whole, alone = main("together"), sum(main(name)[:, 2] for name in LAYERS)
+    parts = whole / alone
+    chosen = {"M=16 to 64": EARLY, "M=64 to 256": LATE}
+    slopes = {k: fitted_slope([SIZES[i] for i in v], whole[:, v].T) | {"expected": -1.0}
+              for k, v in chosen.items()}  # fmt: skip
+    noise = 0.8 * np.sqrt(24 / main("samples")[0])  # mean |excess kurtosis| of a Gaussian sample
+    kurtosis, off = main("kurtosis"), main("off")
+    last = f"excess kurtosis, layer {kurtosis.shape[1]}"
+    shares = small("negative")
+    return {
+        "strength-1overM": {"parts": slopes},
+        "c4-deep": ratios(0),
+        "c4-deep-corrected": ratios(1),
+        "c4-psd": {"holds": [bool(s == 0) for s in shares[:, 1]]},
+        "c4-psd-fresh": {"holds": [bool(s > 0) for s in shares[:, 0]]},
+        "c4-additive": {"parts": {f"M={m}": {"values": parts[:, k].tolist(), "expected": 1.0}
+                                  for k, m in enumerate(SIZES)}},
+        "wn-not-pn": {"parts": {
+            last: {"values": kurtosis[:, -1].tolist(), "threshold": float(noise)},
+            "error of Eq. (4), last less first": {"values": (off[:, -1] - off[:, 0]).tolist()}}},
+    }  # fmt: skip
+
+
+def panels(table: Table) -> list[Panel]:
+    """Gaps over the batch size: measured, the paper's diagonal form, the complete form."""
+    main = table.where(net=table.values_of("net")[0])
+    words = ("diagonal form of App. C.4", "complete form", "measured")
+    curves = [curve(f"{name}, {w}", SIZES, main(name)[:, k].T, log=True)
+              for name in LAYERS for k, w in enumerate(words)]  # fmt: skip
+    curves.append(curve("both layers, measured", SIZES, main("together").T, log=True))
+    title = "Luo et al. 2019, App. C.4: loss that batch statistics add to a trained network"
+    return [Panel(title, "batch size M", "loss under BN - loss under PN", tuple(curves),
+                  log_x=True, log_y=True)]  # fmt: skip
+
+
+DIGITS = {"net": "mlp:64-32-32-10:activation=tanh", "data": "digits"}
+EXPERIMENT = Experiment(
+    title="Loss gap of batch norm in trained networks, layer by layer and batch size by batch size",
+    trial=trial,
+    scales={
+        "smoke": Scale([
+            {**DIGITS, "net": "mlp:64-16-16-10", "samples": 600, "epochs": 3, "batches": 20},
+            {**DIGITS, "samples": 300, "epochs": 3, "batches": 4}], seeds=2, seconds=10),
+        "desk": Scale([
+            {"net": "mlp:768-256-256-10", "data": "cifar10", "samples": 4096, "epochs": 30,
+             "batches": 200},
+            {**DIGITS, "samples": 1500, "epochs": 40, "batches": 16}], seeds=5, seconds=150,
+            data=("cifar10",)),
+    },
+    observe=observe,
+    panels=panels,
+)  # fmt: skip

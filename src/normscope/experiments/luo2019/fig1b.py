@@ -1,0 +1,115 @@
+"""Fig. 1b: generalization error of ReLU students over the load P / N."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from normscope.experiments.experiment import Experiment, Scale, Table, curve
+from normscope.experiments.luo2019._common import over_sizes
+from normscope.results.panel import Panel
+from normscope.sweeps.plan import grid
+from normscope.theory import teacher_student as ts
+
+NOISE, BATCH = 0.25, 16  # the text's M; the caption has 32
+ZETA = 1 / (4 * BATCH)
+LOADS = [0.5, 1.0, 1.4, 1.65, 1.8, 1.95, 2.1, 2.5, 4.0]
+AWAY = (0.5, 1.0, 2.5, 4.0)  # from the threshold 1.465 of the convexified loss
+PEAK = (1.3, 2.2)
+NAMES = ("convex", "vanilla", "decay", "longer", "bn-early", "bn", "bn-random")
+
+
+def trial(alpha: float, noise: float, inputs: int, steps: int, seed: int) -> dict[str, float]:
+    """Errors of all students on one sample; one is trained six times as long."""
+    arms = [
+        ts.ConvexRelu(),
+        ts.ReluDescent(num_steps=steps, zeta=(0.0, ZETA)),
+        ts.ReluDescent(num_steps=6 * steps),
+        ts.BatchNormSgd("relu", batch_size=BATCH, num_steps=(steps // 2, 5 * steps)),
+        ts.BatchNormSgd("relu", init="random", batch_size=BATCH, num_steps=5 * steps),
+    ]
+    found = ts.simulated_errors(arms, alpha, ts.Data(inputs, noise, num_seeds=1, seed=seed))
+    return {name: float(one.errors[0, 0]) for name, one in zip(NAMES, found, strict=True)}
+
+
+def observe(table: Table) -> dict[str, Any]:
+    """Against the published and the corrected theory, and students against each other."""
+    noisy, clean = table.where(noise=NOISE), table.where(noise=0.0)
+    sizes, loads = table.values_of("inputs"), noisy.values_of("alpha")
+    large = noisy.where(inputs=max(sizes))
+    peak = [a for a in loads if PEAK[0] < a < PEAK[1]]
+
+    def published(alpha: float) -> float:
+        return float(ts.published_relu_error(alpha, noise_variance=NOISE).error[0])
+
+    def highest(name: str) -> Any:
+        return np.log10(np.max([large(name, alpha=a) for a in peak], 0))
+
+    def values(name: str, alpha: float, **more: Any) -> dict[str, Any]:
+        return {"values": large(name, alpha=alpha).tolist(), **more}
+
+    theory = {f"alpha={a:g}": values("vanilla", a, expected=published(a)) for a in loads if a < 2}
+    convex = {}
+    for a in set(AWAY) & set(loads):
+        groups = np.stack([noisy("convex", alpha=a, inputs=n) for n in sizes], 1)
+        right = float(ts.relu_error(a, noise_variance=NOISE).error[0])
+        convex[f"alpha={a:g}"] = over_sizes(sizes, groups, right)
+    closed = {}
+    for a in (1.8, 1.95):
+        short, long = (large(name, alpha=a) for name in ("vanilla", "longer"))
+        closed[f"alpha={a:g}"] = {"values": ((long - short) / (published(a) - short)).tolist()}
+    lower = {f"alpha={a:g}": {"values": (clean("vanilla", alpha=a) - (1 - a / 4)).tolist()}
+             for a in clean.values_of("alpha")}  # fmt: skip
+    ratios = {a: large("bn", alpha=a) / large("decay", alpha=a) for a in loads}
+    equal = {f"alpha={a:g}": {"values": (r - 1).tolist()} for a, r in ratios.items()}
+    return {
+        "fig1b-theory": {"parts": theory},
+        "fig1b-theory-corrected": {"parts": dict(sorted(convex.items()))},
+        "fig1b-dashed": {"parts": closed},
+        "fig1b-lower": {"parts": lower},
+        "fig1b-decay": {"values": (highest("decay") - highest("vanilla")).tolist()},
+        "fig1b-bn": {"parts": equal},
+        "fig1b-bn-peak": {"values": (highest("bn") - highest("vanilla")).tolist()},
+    }
+
+
+def panels(table: Table) -> list[Panel]:
+    """The paper's panel: published and corrected theory, points of students."""
+    shown = table.where(noise=NOISE, inputs=max(table.values_of("inputs")))
+    loads, fine = shown.values_of("alpha"), np.linspace(0.05, 4, 300)
+    printed = ts.published_relu_error(fine, noise_variance=NOISE).error
+    kept = printed < 4
+    right = ts.relu_error(fine, noise_variance=NOISE).error
+    curves = [
+        curve("vanilla SGD, Eq. (25)", fine[kept].tolist(), printed[kept], style="line"),
+        curve("no noise, 1 - alpha / 4", [0.05, 2.0], [1 - 0.05 / 4, 0.5], style="line"),
+        curve("theory with all samples", fine.tolist(), right, style="dashed"),
+    ]
+    words = ("convexified loss", "gradient descent", "with gamma decay 1/64",
+             "gradient descent, 6 x longer", "BN M = 16, early", f"BN M = {BATCH}",
+             "BN, random start")  # fmt: skip
+    for name, label in zip(NAMES, words, strict=True):
+        curves.append(curve(label, loads, [shown(name, alpha=a) for a in loads], log=True))
+    title = f"Luo et al. 2019, Fig. 1b: ReLU student, N = {shown.values_of('inputs')[0]}"
+    note = "The published theory diverges at alpha = 2; students peak near 1.7 and do not diverge."
+    return [Panel(title, "load alpha = P / N", "generalization error", tuple(curves), log_y=True,
+                  note=note)]  # fmt: skip
+
+
+def _settings(loads: list[float], clean: list[float], sizes: list[int], steps: int) -> Any:
+    noisy = {"alpha": loads, "noise": NOISE, "inputs": sizes, "steps": steps}
+    return grid(noisy) + grid(noisy | {"alpha": clean, "noise": 0.0, "inputs": max(sizes)})
+
+
+EXPERIMENT = Experiment(
+    title="ReLU students of noisy data: gradient descent, gamma decay, batch norm, exact minimum",
+    trial=trial,
+    scales={
+        "smoke": Scale(_settings([1.0, 1.8, 1.95], [1.0], [40, 80], 100), seeds=3, seconds=5),
+        "desk": Scale(_settings(LOADS, [0.5, 1.0, 1.5], [200, 400], 2000), seeds=6, seconds=400),
+        "paper": Scale(_settings(LOADS, [0.5, 1.0, 1.5], [1024, 4096], 2000), seeds=5, seconds=9e4),
+    },
+    observe=observe,
+    panels=panels,
+)

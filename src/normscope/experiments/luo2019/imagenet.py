@@ -1,0 +1,88 @@
+"""Fig. 3: ResNet-18 on ImageNet at 32 x 32 pixels, batch norm and population norm."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import normscope as ns
+from normscope.experiments.experiment import Experiment, Scale, Table, curve
+from normscope.nn.norm import PopulationRefresher
+from normscope.results.panel import Panel
+from normscope.train import adaptive_gamma_decay
+from normscope.train.schedules import EpochDecay
+
+ARMS = {"BN M = 128": 128, "BN M = 1024": 1024, "PN + gamma decay": 128}
+
+
+def trial(arm: str, data: str, epochs: int, most: int, samples: int, seed: int) -> dict[str, Any]:
+    """Train one arm; losses and validation accuracy after every epoch.
+
+    Args:
+        arm: norm and batch size.
+        data: name of the data set.
+        epochs: passes over it.
+        most: largest batch.
+        samples: population behind the statistics of population norm and its decay.
+        seed: of weights and order.
+    """
+    size, shown = min(ARMS[arm], most), ns.load_data(data)
+    population = arm.startswith("PN")
+    named: dict[str, Any] = {"classes": shown.num_classes, "seed": seed, "norm": "batch"}
+    if population:
+        named |= {"norm": "population", "norm_options": {"stat_grad": "through"}}
+    model, options = ns.network("resnet18", **named), {}
+    if population:
+        some = shown.subset(samples)
+        statistics = PopulationRefresher(model, some.images, num_samples=None)
+        decay = adaptive_gamma_decay(model, some, "cross_entropy", batch_size=ARMS[arm])
+        options = {"penalty": decay, "refreshers": [statistics, decay]}
+    run = ns.fit(model, shown, "cross_entropy", lr=0.1 * size / 128, momentum=0.9, batch_size=size,
+                 epochs=epochs, drop_last=True, schedule=EpochDecay((30, 60, 90), 0.1), seed=seed,
+                 validation=ns.load_data(data, "test"), **options)  # fmt: skip
+    found = run.validation
+    train = [float(part.mean()) for part in np.array_split(run.losses, epochs)]
+    return {"train": train, "loss": found.loss, "accuracy": found.accuracy}
+
+
+def observe(table: Table) -> dict[str, Any]:
+    """Differences of the last epoch between arms of the same seed."""
+    last = {a: {k: table(k, arm=a)[:, -1] for k in ("train", "loss", "accuracy")} for a in ARMS}
+    small, large, other = (last[a] for a in ARMS)
+    gap = {a: last[a]["loss"] - last[a]["train"] for a in ARMS}
+    grows = {
+        "validation loss": large["loss"] - small["loss"],
+        "validation accuracy lost": small["accuracy"] - large["accuracy"],
+        "gap to the training loss": gap["BN M = 1024"] - gap["BN M = 128"],
+    }
+    lost = {"values": (other["accuracy"] - small["accuracy"]).tolist(), "expected": 0.0}
+    return {"fig3": {"parts": {k: {"values": v.tolist()} for k, v in grows.items()}},
+            "fig3-pn": lost}  # fmt: skip
+
+
+def panels(table: Table) -> list[Panel]:
+    """Both panels of the figure, by epoch."""
+    made = []
+    names = {"loss": "validation loss", "train": "training loss", "accuracy": "validation accuracy"}
+    for keys in (("train", "loss"), ("accuracy",)):
+        curves = [curve(f"{a}, {names[k]}", range(1, 1 + table(k, arm=a).shape[1]),
+                        table(k, arm=a).T) for a in ARMS for k in keys]  # fmt: skip
+        title = "Luo et al. 2019, Fig. 3: ResNet-18, ImageNet 32 x 32"
+        made.append(Panel(title, "epoch", names[keys[-1]], tuple(curves)))
+    return made
+
+
+EXPERIMENT = Experiment(
+    title="ImageNet at 32 x 32 pixels: batch norm at two batch sizes, population norm with decay",
+    trial=trial,
+    scales={
+        "smoke": Scale({"arm": list(ARMS), "data": "random:3x32x32,samples=16", "epochs": 1,
+                        "most": 8, "samples": 4}, seeds=1, seconds=20),
+        "paper": Scale({"arm": list(ARMS), "data": "imagenet32", "epochs": 100, "most": 1024,
+                        "samples": 1000}, seeds=3, seconds=7e5, data=("imagenet32",)),
+    },
+    observe=observe,
+    panels=panels,
+    hours=200,
+)  # fmt: skip

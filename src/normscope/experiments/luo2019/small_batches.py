@@ -1,0 +1,81 @@
+"""Sec. 2: training with batches of two and more; App. B.3: the cost of a step."""
+
+from __future__ import annotations
+
+import time
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+import normscope as ns
+from normscope.experiments.experiment import Experiment, Scale, Table, curve
+from normscope.results.panel import Panel
+
+SIZES = (2, 4, 8, 32)
+NETS = {  # network, shape of an image, options
+    "MLP": ("mlp:768-256-256-10", "3x16x16", {}),
+    "ResNet-8": ("resnet8", "3x16x16", {}),
+    "CNN6": ("cnn6", "3x16x16", {"side": 16}),
+}
+
+
+def trial(part: str, steps: int, seed: int) -> dict[str, Any]:
+    """Train digits with four batch sizes, or time steps of a network with two norms."""
+    if part == "digits":
+        data = ns.load_data("digits")
+        test, found = ns.load_data("digits", "test"), []
+        for size in SIZES:
+            model = ns.network("mlp:64-32-32-10", norm="batch", seed=seed)
+            ns.fit(model, data, "cross_entropy", lr=0.1, momentum=0.9, batch_size=size, steps=steps,
+                   drop_last=True, seed=seed)  # fmt: skip
+            found.append(ns.evaluate(model, test, "cross_entropy").accuracy)
+        return {"accuracy": found}
+    name, shape, options = NETS[part]
+    data = ns.load_data(f"random:{shape}", samples=256)
+    logs = []
+    models = [ns.network(name, norm=norm, seed=seed, **options) for norm in ("weight", "batch")]
+    for _ in range(steps):  # in turn, so that other work on the machine meets both
+        spent = [_seconds(model, data) for model in models]
+        logs.append(float(np.log(spent[0] / spent[1])))
+    return {"log": float(np.median(logs))}
+
+
+def _seconds(model: Any, data: Any) -> float:
+    """CPU-seconds of two updates at batch size 128."""
+    start = time.process_time()
+    ns.fit(model, data, "cross_entropy", lr=1e-4, batch_size=128, steps=2)
+    return time.process_time() - start
+
+
+def observe(table: Table) -> dict[str, Any]:
+    """Differences of accuracy between neighbours; logarithms of CPU time."""
+    gain = np.diff(table("accuracy", part="digits"), axis=1)
+    names = [f"M={a} to {b}" for a, b in pairwise(SIZES)]
+    grows = {name: {"values": gain[:, k].tolist()} for k, name in enumerate(names)}
+    timed = [part for part in table.values_of("part") if part in NETS]
+    return {
+        "small-M": {"parts": grows},
+        "b3-speed": {"parts": {p: {"values": table("log", part=p).tolist()} for p in timed}},
+    }
+
+
+def panels(table: Table) -> list[Panel]:
+    """Accuracy over the batch size."""
+    found = curve("MLP on digits", SIZES, table("accuracy", part="digits").T)
+    title = "Luo et al. 2019, Sec. 2: batch norm with small batches, equal numbers of updates"
+    return [Panel(title, "batch size M", "test accuracy", (found,), log_x=True)]
+
+
+EXPERIMENT = Experiment(
+    title="Batch norm with batches of 2 to 32; CPU time of weight norm and batch norm",
+    trial=trial,
+    scales={
+        "smoke": Scale([{"part": "digits", "steps": 40}, {"part": "MLP", "steps": 2}], seeds=2,
+                       seconds=4),
+        "desk": Scale([{"part": "digits", "steps": 300},
+                       *({"part": name, "steps": 4} for name in NETS)], seeds=8, seconds=90),
+    },
+    observe=observe,
+    panels=panels,
+)  # fmt: skip
