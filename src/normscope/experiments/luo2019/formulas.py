@@ -244,6 +244,6 @@ def _free_energy() -> dict[str, Any]:
 EXPERIMENT = Experiment(
     title="Closed forms of online learning and generalization, by quadrature and derivatives",
     trial=trial,
-    scales={"smoke": Scale(seconds=5), "desk": Scale(seconds=5)},
+    scales={"smoke": Scale(seconds=3), "desk": Scale(seconds=3)},
     own_scale=True,
 )

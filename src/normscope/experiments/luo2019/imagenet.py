@@ -17,16 +17,7 @@ ARMS = {"BN M = 128": 128, "BN M = 1024": 1024, "PN + gamma decay": 128}
 
 
 def trial(arm: str, data: str, epochs: int, most: int, samples: int, seed: int) -> dict[str, Any]:
-    """Train one arm; losses and validation accuracy after every epoch.
-
-    Args:
-        arm: norm and batch size.
-        data: name of the data set.
-        epochs: passes over it.
-        most: largest batch.
-        samples: population behind the statistics of population norm and its decay.
-        seed: of weights and order.
-    """
+    """Train one arm; losses and validation accuracy after every epoch."""
     size, shown = min(ARMS[arm], most), ns.load_data(data)
     population = arm.startswith("PN")
     named: dict[str, Any] = {"classes": shown.num_classes, "seed": seed, "norm": "batch"}
