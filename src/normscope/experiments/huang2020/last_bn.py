@@ -1,0 +1,49 @@
+"""A stand-in for Figure XIV: ResNet-20 on CIFAR-10 with and without a BN before the last layer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from normscope.experiments.experiment import Experiment, Scale, Table
+from normscope.experiments.huang2020._training import loss_panel, trial
+from normscope.results.panel import Panel
+
+
+def observe(table: Table) -> dict[str, Any]:
+    """Late training loss without the extra BN minus that with it."""
+    without, with_bn = (table("late", net=net) for net in table.values_of("net"))
+    return {"standin-last-bn": {"values": without - with_bn}}
+
+
+def panels(table: Table) -> list[Panel]:
+    """The training loss of both."""
+    names = zip(("ResNet-20", "ResNet-20_LastBN"), table.values_of("net"), strict=True)
+    arms = {name: {"net": net} for name, net in names}
+    return [loss_panel(table, "In place of Fig. XIV: ResNet-20 on CIFAR-10", arms)]
+
+
+_BN = {"norm": "batch", "init": "he-fan-out", "momentum": 0.9, "measured": 64, "layers": "fc"}
+_NETS = ["resnet{}:width={}", "resnet{}:width={}:extra_norms=before-last"]
+EXPERIMENT = Experiment(
+    title="ResNet-20 with and without a BN before the last layer",
+    trial=trial,
+    scales={
+        "smoke": Scale(_BN | {"net": [n.format(8, 4) for n in _NETS], "steps": 3}, 1, 1),
+        "desk": Scale(
+            _BN
+            | {
+                "net": [n.format(20, 8) for n in _NETS],
+                "steps": 250,
+                "batch": 128,
+                "data": "cifar10",
+                "images": 5000,
+                "shrink": 2,
+            },
+            5,
+            180,
+            ("cifar10",),
+        ),
+    },
+    observe=observe,
+    panels=panels,
+)

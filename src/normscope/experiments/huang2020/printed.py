@@ -1,0 +1,65 @@
+"""Tables A and B: what the printed numbers themselves show."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from normscope.experiments.experiment import Experiment, Scale, Table, curve
+from normscope.results.panel import Panel
+
+ARMS = ("standard", "WD = 0.0002", "DR = 0.3")
+TABLE_A = {  # top-1 validation errors in percent: without and with BN before the last layer
+    18: ((29.78, 30.07, 30.62), (29.38, 28.96, 29.32)),
+    50: ((23.97, 24.37, 23.81), (23.76, 23.49, 23.47)),
+}
+IMAGES = 50_000
+DEPTHS = (20, 44, 56, 110)
+TABLE_B = {  # test errors in percent and their deviations: without and with
+    "VGG": (((14.88, 33.90, 89.93, 90.0), (0.47, 7.1, 0.12, 0.0)),
+            ((12.89, 18.40, 23.40, 73.99), (0.20, 0.90, 1.74, 16.0))),
+    "ResNet": (((11.21, 9.90, 9.48, 8.93), (0.14, 0.31, 0.07, 0.22)),
+               ((10.31, 8.99, 8.61, 8.37), (0.25, 0.25, 0.05, 0.07))),
+}  # fmt: skip
+
+
+def trial() -> dict[str, Any]:
+    """Differences of the printed numbers, with their standard errors and deviations."""
+    parts, holds = {}, []
+    for depth, rows in TABLE_A.items():
+        without, with_bn = np.array(rows)
+        gain = without - with_bn
+        variance = (np.array(rows) * (100 - np.array(rows)) / IMAGES).sum(0)
+        for k in (1, 2):
+            se = float(np.sqrt(variance[0] + variance[k]))
+            found = {"mean": float(gain[k] - gain[0]), "se": se, "n": 2}
+            parts[f"depth {depth}, {ARMS[k]}"] = found
+    for (error, spread), (other, other_spread) in TABLE_B.values():
+        beyond = np.subtract(error, other) > np.add(spread, other_spread)
+        holds += [bool(value) for value in beyond]
+    return {"tableA-amplified": {"parts": parts}, "tableB-printed": {"holds": holds}}
+
+
+def panels(table: Table) -> list[Panel]:
+    """The two tables as charts."""
+    made = []
+    for depth, rows in TABLE_A.items():
+        bars = zip(("ResNet", "ResNet_LastBN"), rows, strict=True)
+        lines = tuple(curve(name, ARMS, row, style="line") for name, row in bars)
+        note = "As printed; one run each, standard error about 0.2 points."
+        made.append(Panel(f"Table A, depth {depth}", "setting", "top-1 error, %", lines, note=note))
+    for name, pair in TABLE_B.items():
+        shown = zip((name, f"{name}_LastBN"), pair, strict=True)
+        lines = tuple(curve(n, DEPTHS, error, style="line") for n, (error, _) in shown)
+        made.append(Panel(f"Table B, {name}", "depth", "test error, %", lines, note="As printed."))
+    return made
+
+
+EXPERIMENT = Experiment(
+    title="Differences between the numbers printed in Tables A and B",
+    trial=trial,
+    scales={"smoke": Scale(seconds=0.1), "desk": Scale(seconds=0.1)},
+    panels=panels,
+    own_scale=True,
+)
