@@ -1,0 +1,62 @@
+"""Does the boundary depend on the number of updates, of seeds, or on mini-batches?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from normscope.experiments.experiment import Experiment, Scale, Table
+from normscope.experiments.wei2019._boundary import intervals, middles, rows, trial
+
+
+def observe(table: Table) -> dict[str, Any]:
+    """Shifts of the boundary in decades, paired by seed."""
+    steps, samples = sorted(table.values_of("steps")), sorted(table.values_of("samples"))
+    batches = sorted(table.values_of("batch_size"))
+    usual = {"steps": steps[0], "samples": samples[-1], "batch_size": batches[0]}
+    few = usual | {"samples": samples[0]}
+
+    def shift(gamma: float | None, one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+        both = [np.log10(intervals(table, gamma, **settings)) for settings in (one, other)]
+        values = (both[1].mean(1) - both[0].mean(1)).tolist()
+        half = sum(float(np.diff(ends, axis=1).mean()) / 2 for ends in both)
+        return {"values": values, "expected": 0.0, "remainder": half}
+
+    def name(gamma: float | None) -> str:
+        return "vanilla" if gamma is None else f"gamma {gamma:g}"
+
+    long, full = usual | {"steps": steps[-1]}, few | {"batch_size": batches[-1]}
+    longer = {name(g): shift(g, usual, long) for g in table.where(**long).values_of("gamma")}
+    whole = {name(g): shift(g, few, full) for g in table.where(**full).values_of("gamma")}
+    first = {}
+    for gamma in table.where(**usual).values_of("gamma"):
+        ends, found = intervals(table, gamma, **usual), middles(table, gamma, **usual)
+        half = float(np.diff(np.log10(ends), axis=1).mean())
+        first[name(gamma)] = {
+            "mean": float(found.min() - found.mean()), "se": 0.0, "n": len(found),
+            "expected": 0.0, "remainder": half,
+        }  # fmt: skip
+    return {"longer": {"parts": longer}, "whole": {"parts": whole}, "first": {"parts": first}}
+
+
+def _settings(network: str, steps: tuple[int, int], samples: tuple[int, int], batch: int) -> Any:
+    few, many = samples
+    usual = {"steps": steps[0], "samples": many, "batch_size": batch}
+    return [
+        *rows(network, "mse", [0.1, 1.0, 3.0], **usual),
+        *rows(network, "mse", [0.1, 1.0, 3.0], **usual | {"steps": steps[1]}),
+        *rows(network, "mse", [None, 0.1, 1.0], **usual | {"samples": few}),
+        *rows(network, "mse", [None, 0.1, 1.0], **usual | {"samples": few, "batch_size": few}),
+    ]
+
+
+EXPERIMENT = Experiment(
+    title="The boundary with more updates, more seeds and full batches",
+    trial=trial,
+    scales={
+        "smoke": Scale(_settings("digits-fc", (8, 16), (128, 256), 64), 1, 6.0),
+        "desk": Scale(_settings("mnist-narrow", (30, 100), (640, 2560), 128), 5, 330.0, ("mnist",)),
+    },
+    observe=observe,
+)

@@ -1,0 +1,141 @@
+"""Fig. 1: lambda_max and critical learning rate against gamma, as printed and as measured."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+
+import normscope as ns
+from normscope.checks import Array
+from normscope.experiments.experiment import Experiment, Scale, Table, curve
+from normscope.experiments.wei2019._common import PLOTTED, critical, spec_of
+from normscope.results.panel import Curve, Panel
+
+GRID = np.linspace(0.1, 4.1, 21)
+GRID_ENDS = ("gamma 0.1", "gamma 4.1")
+GAMMAS = [None, 0.1, 0.5, 1.0, 2.0, 3.0, 4.1]
+LINES = ("wei2019", PLOTTED, "frozen", "corrected")
+SHOWN = {"wei2019": "Wei, as printed", PLOTTED: "Wei, as plotted", "frozen": "frozen statistics",
+         "corrected": "corrected, train mode"}  # fmt: skip
+TOP, FLOOR, CEILING = 3500.0, -3.2, 0.5  # ends of the axes: lambda_max and log10 of the rate
+
+
+def trial(network: str, samples: int, gamma: float | None, seed: int) -> dict[str, Any]:
+    """lambda_max of one network on Gaussian inputs, weights alone, batch norm in train mode."""
+    spec = spec_of(network, gamma)
+    inputs = torch.randn(samples, *spec.input_shape, generator=torch.Generator().manual_seed(seed))
+    model = ns.build(spec, seed)
+    risk = ns.Risk(model, inputs, loss="mse", statistics="batch", parameters="weights")
+    return {"lambda": float(ns.top_eigenvalues(ns.fisher(risk)).values[0])}
+
+
+@cache
+def line(network: str, theory: str, samples: int | None = None) -> tuple[float, Array]:
+    """lambda_max without batch norm, and at every gamma of the grid."""
+    specs = [spec_of(network, None), *(spec_of(network, float(g)) for g in GRID)]
+    found = ns.predict(specs, theory=theory, samples=samples)
+    values = np.array([p.lambda_max for p in found], float)
+    return float(values[0]), values[1:]
+
+
+def crossing(plain: float, values: Array) -> float:
+    """The gamma at which the curve reaches the network without batch norm."""
+    return float(np.exp(np.interp(np.log(plain), np.log(values), np.log(GRID))))
+
+
+def observe(table: Table) -> dict[str, Any]:
+    """What the printed curves do, and where real networks lie beside them."""
+    found: dict[str, Any] = {}
+    for network in table.values_of("network"):
+        one, kind = table.where(network=network), "cnn" if network.endswith("cnn") else "fc"
+        samples = one.values_of("samples")[0]
+        for theory in ("wei2019", PLOTTED):
+            plain, values = line(network, theory)
+            rates = np.log10(critical(1.0) / np.array([plain, values.max(), values.min()]))
+            rises, at = bool(np.all(np.diff(values) > 0)), crossing(plain, values)
+            found[f"{kind}-shape-{theory}"] = {"holds": [rises, 2.5 < at < 3.5]}
+            found[f"{kind}-axis-{theory}"] = {"holds": [plain < TOP, values.max() < TOP]}
+            found[f"{kind}-rates-{theory}"] = {"holds": [FLOOR < r < CEILING for r in rates]}
+        ends = np.log10(critical(1.0) / line(network, "wei2019")[1][[0, -1]])
+        found[f"{kind}-ends"] = {"parts": {
+            name: {"mean": float(end), "se": 0.0, "n": 1, "expected": expected}
+            for name, end, expected in zip(GRID_ENDS, ends, (0.4, -3.0), strict=True)
+        }}  # fmt: skip
+        gammas = [g for g in one.values_of("gamma") if g is not None]
+        plain_net = one("lambda", gamma=None)
+        for theory in (*LINES[:2], "corrected"):
+            parts = {}
+            for gamma in [None, *gammas]:
+                count = samples if theory == "corrected" else None
+                value = ns.predict(spec_of(network, gamma), theory=theory, samples=count).lambda_max
+                name = "vanilla" if gamma is None else f"gamma {gamma:g}"
+                if gamma is not None or theory != "corrected":
+                    parts[name] = {
+                        "values": one("lambda", gamma=gamma).tolist(), "expected": value,
+                        "remainder": (gamma or 0.0) ** 2,  # O(1) beside O(width), at gamma 1
+                    }  # fmt: skip
+            found[f"{kind}-networks-{theory}"] = {"parts": parts}
+        gain = {g: np.log10(plain_net / one("lambda", gamma=g)) for g in gammas}
+        found[f"{kind}-flatter"] = {"parts": {
+            f"gamma {g:g}": {"values": v.tolist()} for g, v in gain.items() if g <= 3
+        }}  # fmt: skip
+        found[f"{kind}-sharper"] = {"values": gain[gammas[-1]].tolist()}
+    both = [ns.predict(spec_of(n, None)).lambda_max or 0.0 for n in ("mnist-fc", "cifar-fc")]
+    found["n0"] = {"error": abs(both[0] / both[1] - 1)}
+    return found
+
+
+def panels(table: Table) -> list[Panel]:
+    """The four panels."""
+    made = []
+    for network in table.values_of("network"):
+        one, conv = table.where(network=network), network.endswith("cnn")
+        gammas = [g for g in one.values_of("gamma") if g is not None]
+        for rates in (False, True):
+
+            def shown(values: Any, rates: bool = rates) -> Any:
+                return np.log10(critical(1.0) / np.asarray(values)) if rates else np.asarray(values)
+
+            curves = []
+            for theory in LINES:
+                plain, values = line(network, theory)
+                if (theory == PLOTTED and not conv) or (conv and theory == "wei2019" and not rates):
+                    continue  # the same as printed; off the axis
+                style = "line" if theory == "corrected" else "dashed"
+                y = tuple(map(float, shown(values)))
+                curves.append(Curve(SHOWN[theory], tuple(map(float, GRID)), y, style=style))
+                if theory == "corrected":
+                    level = (float(shown(plain)),) * 2
+                    ends = (float(GRID[0]), float(GRID[-1]))
+                    curves.append(Curve("no batch norm, theory", ends, level, style="dashed"))
+            groups = [shown(one("lambda", gamma=g)) for g in gammas]
+            curves.append(curve("measured, train mode", gammas, groups))
+            letter = "abcd"[2 * conv + rates]
+            what = "log10 of the critical learning rate" if rates else "lambda_max"
+            name = "convolutional" if conv else "fully connected"
+            note = "Eq. (45) as printed is above 100,000." if conv and not rates else ""
+            made.append(Panel(f"Fig. 1{letter}: {name}", "gamma", what, tuple(curves), note=note))
+    return made
+
+
+def _settings(dense: Any, maps: Any, gammas: Any) -> list[dict[str, Any]]:
+    pairs = (dense, maps)
+    return [{"network": n, "samples": t, "gamma": g} for n, t in pairs for g in gammas]
+
+
+EXPERIMENT = Experiment(
+    title="lambda_max of Wei's networks against gamma",
+    trial=trial,
+    scales={
+        "smoke": Scale(
+            _settings(("digits-fc", 40), ("digits-cnn", 20), [None, 0.1, 1.0, 4.1]), 2, 3.0
+        ),
+        "desk": Scale(_settings(("mnist-fc", 400), ("cifar-cnn", 200), GAMMAS), 4, 90.0),
+    },
+    observe=observe,
+    panels=panels,
+    own_scale=True,
+)

@@ -1,0 +1,80 @@
+"""Sec. 2.1: whether training moves lambda_max and the distribution of the parameters."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+import normscope as ns
+from normscope.experiments.experiment import Experiment, Scale, Table
+from normscope.experiments.wei2019._common import (
+    BATCH,
+    MOMENTUM,
+    critical,
+    data_of,
+    lambda_of,
+    spec_of,
+)
+
+LEVEL = math.sqrt(-math.log(0.005) / 2)  # of the Kolmogorov-Smirnov distance at 1 %
+
+
+def trial(
+    network: str, gamma: float | None, share: float, samples: int, seed: int
+) -> dict[str, Any]:
+    """Five epochs at a share of the critical rate: the curvature and every tensor before, after."""
+    spec, data = spec_of(network, gamma), data_of(network, samples)
+    model = ns.build(spec, seed)
+    images, labels = data.batches(BATCH, seed=seed)[0]
+    before = {n: p.detach().clone().flatten().numpy() for n, p in model.named_parameters()}
+
+    def sharpness() -> float:
+        risk = ns.Risk(model, images, labels, loss="mse", statistics="batch")
+        return float(ns.top_eigenvalues(ns.fisher(risk)).values[0])
+
+    first, lr = sharpness(), share * critical(lambda_of(spec, "corrected", "all"))
+    run = ns.fit(
+        model, data, "mse", lr=lr, momentum=MOMENTUM, epochs=5, batch_size=BATCH, seed=seed
+    )
+    found: dict[str, Any] = {"move": math.log10(sharpness() / first), "outcome": run.outcome}
+    for kind, ending in (("weights", "weight"), ("biases", "bias")):
+        after = {n: p.detach().flatten().numpy() for n, p in model.named_parameters()
+                 if n.startswith("layer") and n.endswith(ending)}  # fmt: skip
+        found[kind] = [
+            float(stats.ks_2samp(before[n], p, method="asymp").statistic * math.sqrt(len(p) / 2))
+            for n, p in after.items()
+        ]
+    return found
+
+
+def observe(table: Table) -> dict[str, Any]:
+    """Moves of lambda_max in decades; tensors whose distribution is the same at 1 %."""
+    moves, same = {}, {}
+    for share in table.values_of("share"):
+        for gamma in table.values_of("gamma"):
+            one = {"gamma": gamma, "share": share}
+            name = f"{'vanilla' if gamma is None else f'gamma {gamma:g}'}, {share:g} eta*"
+            moves[name] = {"values": table("move", **one).tolist(), "expected": 0.0}
+            for kind in ("weights", "biases"):
+                distances = np.ravel(table(kind, **one))
+                same[f"{kind}, {name}"] = {"holds": (distances < LEVEL).tolist()}
+    return {"sec2-heuristic": {"parts": moves}, "sec2-weights": {"parts": same}}
+
+
+EXPERIMENT = Experiment(
+    title="lambda_max and the parameters before and after training",
+    trial=trial,
+    scales={
+        "smoke": Scale(
+            {"network": "digits-fc", "gamma": [None, 1.0], "share": 0.25, "samples": 256}, 2, 2.0
+        ),
+        "desk": Scale(
+            {"network": "mnist-fc", "gamma": [None, 0.1, 1.0, 3.0], "share": [0.25, 0.5],
+             "samples": 2560}, 5, 400.0, ("mnist",),
+        ),
+    },
+    observe=observe,
+)  # fmt: skip
