@@ -141,7 +141,7 @@ def panels(table: Table) -> list[Panel]:
         theory = curve(
             "large matrices", grid.tolist(), randmat.singular_density(grid, m), style="line"
         )
-        runs = [curve(f"run {r + 1}", *rows[i]) for r, rows in enumerate(top("densities"))]
+        runs = [curve(f"run {r + 1}", *rows[i]) for r, rows in enumerate(top("densities")[:5])]
         made.append(Panel(f"Fig. 8, {m} factors", "singular value", "density", (*runs, theory),
                           log_y=True))  # fmt: skip
     for figure, label in ((9, "x"), (10, "density at x")):
@@ -170,7 +170,7 @@ EXPERIMENT = Experiment(
     panels=panels,
     scales={
         "smoke": Scale({"size": [50, 100]}, seeds=2, seconds=0.5),
-        "desk": Scale({"size": [250, 500, 1000]}, seeds=5, seconds=30),
+        "desk": Scale({"size": [250, 500, 1000]}, seeds=20, seconds=90),
     },
     own_scale=True,
 )
