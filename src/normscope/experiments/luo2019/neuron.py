@@ -134,20 +134,19 @@ def observe(table: Table) -> dict[str, Any]:
 
 def panels(table: Table) -> list[Panel]:
     """M times the gap, which Eq. (3) says is constant."""
-    scale, made = np.array(SIZES, float), []
-    shown = {
+    scale = np.array(SIZES, float)
+    measured = {
         "gamma=1": "labels of the model",
         "other labels": "other labels",
         "exponential": "exponential input",
         "independent": "statistics of other batches",
     }
-    for name, words in shown.items():
-        case = name if name in CASES else "gamma=1"
-        made.append(curve(words, SIZES, (table(name) * scale).T))
-        if case == name:
-            made.append(curve(f"{words}, Eq. (3)", SIZES, _published(case) * scale, style="line"))
-            corrected = _complete(case) * scale
-            made.append(curve(f"{words}, R_f + R_q", SIZES, corrected, style="dashed"))
+    lines = {"Eq. (3)": _published("gamma=1"), "other labels, R_f + R_q": _complete("other labels"),
+             "exponential input, Eq. (3)": _published("exponential"),
+             "exponential input, R_f + R_q": _complete("exponential")}  # fmt: skip
+    made = [curve(words, SIZES, (table(name) * scale).T) for name, words in measured.items()]
+    made += [curve(words, SIZES, line * scale, style="dashed" if "R_f" in words else "line")
+             for words, line in lines.items()]  # fmt: skip
     title = "Luo et al. 2019, Eq. (3): loss that batch statistics add to one softplus unit"
     return [Panel(title, "batch size M", "M x (loss under BN - loss under PN)", tuple(made),
                   log_x=True)]  # fmt: skip

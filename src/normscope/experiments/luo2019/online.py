@@ -137,7 +137,7 @@ def panels(table: Table) -> list[Panel]:
 def _settings(sizes: list[int], runs: int, slopes: int) -> list[dict[str, Any]]:
     cells = [(part, n, runs) for part in PATHS for n in sizes]
     cells += [(part, sizes[-1], slopes) for part in ("wn", "sgd")]
-    cells += [("large", sizes[0], 4), ("printed", sizes[0], 6)]
+    cells += [("large", sizes[0], 4), ("printed", sizes[0], 60)]
     return [dict(zip(("part", "inputs", "runs"), cell, strict=True)) for cell in cells]
 
 
@@ -145,8 +145,8 @@ EXPERIMENT = Experiment(
     title="Online learning of a ReLU student with weight norm, gamma decay and plain SGD",
     trial=trial,
     scales={
-        "smoke": Scale(_settings([50, 200], 4, 3), seeds=1, seconds=10),
-        "desk": Scale(_settings([250, 1000], 30, 16), seeds=1, seconds=60),
+        "smoke": Scale(_settings([50, 200], 4, 3), seeds=1, seconds=2),
+        "desk": Scale(_settings([250, 1000], 30, 16), seeds=1, seconds=35),
     },
     observe=observe,
     panels=panels,
