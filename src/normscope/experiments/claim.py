@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -103,6 +104,9 @@ def _claim(paper: str, row: dict[str, Any]) -> Claim:
     if claim.paper != paper:
         raise InputError(f"{name} stands in the file of {paper}.")
     check_choice(f"rule of {name}", claim.rule, list(RULES))
+    expected = inspect.signature(RULES[claim.rule]).parameters
+    if strange := set(rule) - set(expected):
+        raise InputError(f"{name}: the rule {claim.rule!r} has no parameter {min(strange)!r}.")
     check_choice(f"kind of {name}", claim.kind, KINDS)
     check_choice(f"group of {name}", claim.group, GROUPS)
     return claim

@@ -2,13 +2,18 @@
 
 A rule is a function of one observation (plain data, as the ledger stores it) and of parameters
 that stand in the claim. An observation with ``parts`` is judged part by part, see ``judge``.
+
+Three standard errors stand for few runs too: below five, where they would reject what is true in
+more than 5 % of all cases, Student's 95 % quantile is used in their place. Values that are not
+finite never reproduce a finite number; NaN, or infinite in some runs only, is undecided.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -16,13 +21,15 @@ from scipy import stats
 
 from normscope.checks import Array
 from normscope.errors import InputError
-from normscope.registry import Registry
+from normscope.registry import Registry, check_choice
 from normscope.results.ledger import VERDICTS
 
 REPRODUCED, PARTLY, FAILED, UNDECIDED, BLOCKED, NOT_RUN = VERDICTS
 MOST_SEEDS = 1000  # above which no number of seeds is named
 WIDEST = 0.5  # decades on each side: a wider interval cannot reproduce a factor
 SIGMA = 3.0  # standard errors
+DIGITS = 1e-9  # relative rounding of stored observations: agreement cannot be asked to more digits
+SIDES = {"positive": 1.0, "negative": -1.0}
 
 Observation = Mapping[str, Any]
 
@@ -61,9 +68,9 @@ def judge(rule: str, observation: Observation, parameters: Mapping[str, Any]) ->
     function = RULES[rule]
     if "parts" not in observation:
         return function(observation, **parameters)
-    parts = {name: function(part, **parameters) for name, part in observation["parts"].items()}
-    if not parts:
+    if not observation["parts"]:
         raise InputError("An observation has an empty list of parts: nothing can be judged.")
+    parts = {name: function(part, **parameters) for name, part in observation["parts"].items()}
     count = {v: [n for n, p in parts.items() if p.verdict == v] for v in VERDICTS}
     good, bad = len(count[REPRODUCED]), len(count[FAILED])
     verdict = REPRODUCED if good == len(parts) else PARTLY if good or count[PARTLY] else FAILED
@@ -86,25 +93,25 @@ def identity(observation: Observation, *, factor: float = 100.0, holds: bool = T
 
     The observation has ``error`` (relative, one or several), ``size`` (largest dimension, 1),
     ``precision`` (``"float64"``) and ``condition`` (a condition number that multiplies it, 1). The
-    tolerance is ``factor * size * eps * condition``; above 1000 times that the identity is refuted.
+    tolerance is ``factor * size * eps * condition``; from 1000 times that on the identity is
+    refuted, between them it is undecided.
 
     Args:
         observation: what was observed.
         factor: multiples of rounding that pass.
         holds: False for a claim that it does *not* hold.
     """
-    errors = _samples(observation, "error")
+    errors = np.abs(_samples(observation, "error"))
     eps = float(np.finfo(observation.get("precision", "float64")).eps)
     scale = observation.get("size", 1) * observation.get("condition", 1.0)
-    tolerance, error = factor * scale * eps, float(np.max(errors))
-    if not math.isfinite(error):
-        return Judgement(
-            FAILED if holds else REPRODUCED, error, 0.0, error, tolerance, "not finite"
-        )
+    tolerance, error, n = factor * scale * eps, float(np.max(errors)), len(errors)
+    if not math.isfinite(error) or not math.isfinite(tolerance):
+        verdict = FAILED if holds and error == math.inf else UNDECIDED
+        return Judgement(verdict, error, 0.0, error, tolerance, "not finite", n)
     low, high = (REPRODUCED, FAILED) if holds else (FAILED, REPRODUCED)
     verdict = low if error <= tolerance else high if error >= 1000 * tolerance else UNDECIDED
     words = f"largest relative error {error:.2g}, rounding allows {tolerance:.2g}"
-    return Judgement(verdict, error, 0.0, error, tolerance, words, len(errors))
+    return Judgement(verdict, error, 0.0, error, tolerance, words, n)
 
 
 def number(
@@ -135,24 +142,29 @@ def number(
     target = observation.get("expected", expected)
     if target is None:
         raise InputError("The rule 'number' needs an expected value, in claim or observation.")
-    goal = math.log10(target) if log10 else float(target)
-    if n < 2 and "se" not in observation:
-        return Judgement(UNDECIDED, _back(mean, log10), target, reason="one value", seeds=n)
-    quantile = float(stats.t.ppf(0.975, n - 1)) if single or student else SIGMA
-    spread = se * math.sqrt(n + 1) if single else se  # sd sqrt(1 + 1/n)
-    tolerance = quantile * spread + observation.get("remainder", remainder)
-    error = abs(mean - goal)
+    goal = float(_log(target) if log10 else target)
+    if (nothing := _undecided(mean, se, n, goal)) is not None:
+        if not (math.isnan(mean) or math.isnan(goal)) and math.inf in (abs(mean), abs(goal)):
+            nothing = replace(nothing, verdict=REPRODUCED if mean == goal else FAILED)
+        return replace(nothing, observed=_back(mean, log10), expected=target)
+
+    def allowed(runs: int) -> float:
+        factor = _student(runs) if single or student else _three(runs)
+        sd = se * math.sqrt(n)
+        spread = sd * math.sqrt(1 + 1 / runs) if single else sd / math.sqrt(runs)
+        return factor * spread + observation.get("remainder", remainder) + digits
+
+    digits = DIGITS * (1.0 if log10 else max(abs(mean), abs(goal)))
+    tolerance, error = allowed(n), abs(mean - goal)
     limit = resolution if resolution is not None else (WIDEST if log10 else math.inf)
     unit = " decades" if log10 else ""
     words = f"{_back(mean, log10):.4g} against {target:.4g}: off by {error:.2g}{unit}, "
     words += f"{tolerance:.2g} allowed"
-    if error > tolerance:
-        return Judgement(FAILED, _back(mean, log10), target, error, tolerance, words, n)
-    if tolerance > limit:
-        needed = _needed(limit, se * math.sqrt(n), quantile)
+    verdict, needed = FAILED if error > tolerance else REPRODUCED, None
+    if verdict == REPRODUCED and tolerance > limit:
+        verdict, needed = UNDECIDED, _first(lambda runs: allowed(runs) <= limit)
         words = f"too noisy: the tolerance {tolerance:.2g}{unit} is above {limit:.2g}"
-        return Judgement(UNDECIDED, _back(mean, log10), target, error, tolerance, words, n, needed)
-    return Judgement(REPRODUCED, _back(mean, log10), target, error, tolerance, words, n)
+    return Judgement(verdict, _back(mean, log10), target, error, tolerance, words, n, needed)
 
 
 def formula(
@@ -177,38 +189,40 @@ def formula(
         relative: distances are fractions of the theory.
         resolution: three standard errors above this are too noisy to decide.
     """
-    sizes, theory = (np.asarray(observation[k], float) for k in ("sizes", "theory"))
+    sizes, theory = (np.atleast_1d(np.asarray(observation[k], float)) for k in ("sizes", "theory"))
     groups = [np.asarray(group, float) for group in observation["values"]]
-    counts = [len(group) for group in groups]
-    if min(counts) < 2:
-        return Judgement(UNDECIDED, reason="one network at a size", seeds=min(counts))
-    means = np.array([g.mean() for g in groups])
-    errors = np.array([g.std(ddof=1) / math.sqrt(len(g)) for g in groups])
-    unit = theory if relative else np.ones_like(theory)
+    if not len(sizes) == len(theory) == len(groups) == len(set(sizes)):
+        raise InputError("A formula needs a theory and values for each size, every size once.")
+    counts, last = [len(group) for group in groups], int(np.argmax(sizes))
+    n, expected = min(counts), float(theory[last])
+    if n < 2:
+        return Judgement(UNDECIDED, expected=expected, reason="one network at a size", seeds=n)
+    if not all(np.all(np.isfinite(group)) for group in (*groups, theory)):
+        return Judgement(UNDECIDED, expected=expected, reason="a value is not finite", seeds=n)
     if relative and np.any(theory == 0):
         raise InputError("A formula that is zero is compared with relative=False.")
-    gap, weight = (means - theory) / unit, np.abs(errors / unit)
-    weight = np.maximum(weight, np.finfo(float).tiny)
+    means = np.array([g.mean() for g in groups])
+    errors = np.array([g.std(ddof=1) / math.sqrt(len(g)) for g in groups])
+    unit = np.abs(theory) if relative else np.ones_like(theory)
+    gap, floor = (means - theory) / unit, DIGITS * np.maximum(np.abs(means), np.abs(theory))
+    errors = np.maximum(np.maximum(errors, floor) / unit, np.finfo(float).eps)
     if len(sizes) > 1:
         if len(sizes) <= terms:
             raise InputError(f"{terms} terms of a remainder need more than {len(sizes)} sizes.")
         powers = [sizes ** (-power * k) for k in range(terms + 1)]
-        design = np.stack(powers, 1) / weight[:, None]
-        covariance = np.linalg.inv(design.T @ design)
-        offset = float((covariance @ (design.T @ (gap / weight)))[0])
-        se = math.sqrt(covariance[0, 0])
+        inverse = np.linalg.pinv(np.stack(powers, 1) / errors[:, None])
+        offset, se = float(inverse[0] @ (gap / errors)), float(np.linalg.norm(inverse[0]))
     else:
-        offset, se = float(gap[0]), float(weight[0])
-    tolerance, observed = SIGMA * se, float(means[-1])
+        offset, se = float(gap[0]), float(errors[0])
+    tolerance = _three(n) * se
     words = f"in the limit of large sizes off by {offset:+.3g} +- {se:.2g}"
     words += " of the theory" if relative else ""
-    verdict = REPRODUCED if abs(offset) <= tolerance else FAILED
-    needed = None
+    verdict, needed = REPRODUCED if abs(offset) <= tolerance else FAILED, None
     if verdict == REPRODUCED and tolerance > resolution:
-        verdict, needed = UNDECIDED, math.ceil(min(counts) * (tolerance / resolution) ** 2)
-        words = f"too noisy: {words}"
+        verdict, words = UNDECIDED, f"too noisy: {words}"
+        needed = _first(lambda runs: _three(runs) * se * math.sqrt(n / runs) <= resolution)
     return Judgement(
-        verdict, observed, float(theory[-1]), abs(offset), tolerance, words, min(counts), needed
+        verdict, float(means[last]), expected, abs(offset), tolerance, words, n, needed
     )
 
 
@@ -231,26 +245,29 @@ def sign(
         threshold: where the sign changes; the observation may have its own.
         sigma: three standard errors in place of Student's quantile.
     """
-    side = {"positive": 1.0, "negative": -1.0}[direction]
-    mean, se, n = _estimate(observation)
+    check_choice("direction", direction, SIDES)
+    side, (mean, se, n) = SIDES[direction], _estimate(observation)
     border = float(observation.get("threshold", threshold))
-    if math.isnan(mean):
-        return Judgement(UNDECIDED, mean, reason="no value", seeds=n)
-    if n < 2 and "se" not in observation:
-        return Judgement(UNDECIDED, mean, border, reason="one value", seeds=n)
     distance = side * (mean - border)
-    quantile = SIGMA if sigma else float(stats.t.ppf(0.975, n - 1))
-    tolerance = quantile * se
     above = "above" if side > 0 else "below"
+    if (nothing := _undecided(mean, se, n, border)) is not None:
+        if math.isinf(distance):  # infinite in every run: on one side of any threshold
+            verdict = REPRODUCED if distance > 0 else FAILED
+            words = f"{mean:.3g} in every run, claimed {above} {border:.3g}"
+            nothing = replace(nothing, verdict=verdict, error=-distance, reason=words)
+        return nothing
+    quantile = _three if sigma else _student
+    tolerance = quantile(n) * se
     words = f"{mean:.3g}, claimed {above} {border:.3g}; noise {tolerance:.2g}"
-    if math.isinf(mean) or abs(distance) > tolerance:
-        verdict = REPRODUCED if distance > 0 else FAILED
-        return Judgement(verdict, mean, border, -distance, tolerance, words, n)
-    needed = _needed(abs(distance), se * math.sqrt(n))
+    needed = None
     if distance == 0 and se == 0:
-        verdict = FAILED  # equal in every run: there is no difference
-        return Judgement(verdict, mean, border, 0.0, 0.0, "no difference in any run", n)
-    return Judgement(UNDECIDED, mean, border, -distance, tolerance, words, n, needed)
+        verdict, words = FAILED, "no difference in any run"
+    elif abs(distance) > tolerance:
+        verdict = REPRODUCED if distance > 0 else FAILED
+    else:
+        verdict, sd = UNDECIDED, se * math.sqrt(n)
+        needed = _first(lambda runs: quantile(runs) * sd / math.sqrt(runs) < abs(distance))
+    return Judgement(verdict, mean, border, -distance, tolerance, words, n, needed)
 
 
 def bound(
@@ -266,11 +283,12 @@ def bound(
         direction: ``"positive"`` if inside means above zero.
         slack: a finite-size remainder that is allowed; the observation may have its own.
     """
-    side = {"positive": 1.0, "negative": -1.0}[direction]
-    mean, se, n = _estimate(observation)
-    if n < 2 and "se" not in observation:
-        return Judgement(UNDECIDED, mean, 0.0, reason="one value", seeds=n)
-    tolerance = SIGMA * se + float(observation.get("slack", slack))
+    check_choice("direction", direction, SIDES)
+    side, (mean, se, n) = SIDES[direction], _estimate(observation)
+    if (nothing := _undecided(mean, se, n, 0.0)) is not None:
+        outside = side * mean == -math.inf
+        return replace(nothing, verdict=FAILED, error=math.inf) if outside else nothing
+    tolerance = _three(n) * se + float(observation.get("slack", slack))
     verdict = REPRODUCED if side * mean >= -tolerance else FAILED
     words = f"inside the bound by {side * mean:.3g}, noise {tolerance:.2g}"
     return Judgement(verdict, mean, 0.0, max(0.0, -side * mean), tolerance, words, n)
@@ -281,29 +299,32 @@ def boundary(observation: Observation, *, extra: float = 0.0) -> Judgement:
 
     The observation has ``intervals`` (for each seed the largest stable and the smallest diverging
     learning rate) and ``line``. The distance is in decades; the tolerance is half the mean interval
-    plus half the spread over the seeds. A tolerance above half a decade is undecided.
+    plus half the spread over the seeds. With a tolerance above half a decade a line can be refuted,
+    but not confirmed: it is undecided.
 
     Args:
         observation: what was observed.
         extra: decades that the claim itself allows ("within a factor 2").
     """
-    intervals = np.log10(np.asarray(observation["intervals"], float))
+    intervals = _log(np.asarray(observation["intervals"], float))
+    line, n = float(observation["line"]), len(intervals)
+    if intervals.shape != (n, 2) or not n:
+        raise InputError("A boundary needs two learning rates for each seed: stable, diverging.")
     if not np.all(np.isfinite(intervals)):
-        return Judgement(UNDECIDED, reason="a search ended without an interval")
-    middles = intervals.mean(1)
-    half = float(np.diff(intervals, axis=1).mean() / 2)
+        why = "a search ended without an interval"
+        return Judgement(UNDECIDED, expected=line, reason=why, seeds=n)
+    if not (math.isfinite(line) and line > 0):
+        return Judgement(UNDECIDED, expected=line, reason="the theory gives no line", seeds=n)
+    middles, found = intervals.mean(1), float(10 ** intervals.mean())
+    half = float(np.abs(np.diff(intervals, axis=1)).mean() / 2)
     tolerance = half + float(np.ptp(middles)) / 2
-    middle = float(middles.mean())
-    distance = middle - math.log10(observation["line"])
-    found, line = 10**middle, float(observation["line"])
+    allowed, distance = tolerance + extra, float(middles.mean()) - math.log10(line)
     words = f"boundary at {found:.3g}, theory {line:.3g}: {distance:+.2f} decades, "
-    words += f"{tolerance + extra:.2f} allowed"
-    if tolerance > WIDEST:
+    words += f"{allowed:.2f} allowed"
+    verdict = REPRODUCED if abs(distance) <= allowed + DIGITS else FAILED
+    if verdict == REPRODUCED and tolerance > WIDEST:
         verdict, words = UNDECIDED, f"{words}; the interval is wider than half a decade"
-    else:
-        verdict = REPRODUCED if abs(distance) <= tolerance + extra else FAILED
-    n = len(intervals)
-    return Judgement(verdict, found, line, abs(distance), tolerance + extra, words, n)
+    return Judgement(verdict, found, line, abs(distance), allowed, words, n)
 
 
 def count(observation: Observation, *, at_least: float = 1.0) -> Judgement:
@@ -313,12 +334,12 @@ def count(observation: Observation, *, at_least: float = 1.0) -> Judgement:
         observation: what was observed.
         at_least: share of the runs in which it must hold.
     """
-    holds = [bool(value) for value in observation["holds"]]
-    good, n = sum(holds), len(holds)
-    verdict = REPRODUCED if good >= at_least * n else PARTLY if good else FAILED
-    share = good / n
-    words = f"holds in {good} of {n}"
-    return Judgement(verdict, f"{good} of {n}", f"{n} of {n}", 1 - share, 1 - at_least, words, n)
+    holds = _samples(observation, "holds") == 1.0  # neither None nor NaN holds
+    good, n = int(holds.sum()), len(holds)
+    least = math.ceil(at_least * n - DIGITS)
+    verdict = REPRODUCED if good >= least else PARTLY if good else FAILED
+    words, most = f"holds in {good} of {n}", f"{least} of {n}"
+    return Judgement(verdict, f"{good} of {n}", most, 1 - good / n, 1 - at_least, words, n)
 
 
 def reading(observation: Observation, *, verdict: str, reason: str) -> Judgement:
@@ -346,8 +367,10 @@ def fitted_slope(x: Sequence[float], groups: Sequence[Sequence[float]]) -> dict[
     """
     samples = [np.asarray(group, float) for group in groups]
     means = np.array([g.mean() for g in samples])
+    if not np.all(means > 0):
+        return {"mean": math.nan, "se": math.nan, "n": min(len(g) for g in samples)}
     spread = [g.std(ddof=1) / math.sqrt(len(g)) if len(g) > 1 else math.nan for g in samples]
-    errors = np.array(spread) / np.abs(means) / math.log(10)
+    errors = np.array(spread) / means / math.log(10)
     errors = np.maximum(errors, np.finfo(float).eps)
     place = np.log10(np.asarray(x, float))
     weights = 1 / errors**2 if np.all(np.isfinite(errors)) else np.ones_like(place)
@@ -359,36 +382,64 @@ def fitted_slope(x: Sequence[float], groups: Sequence[Sequence[float]]) -> dict[
 
 
 def _samples(observation: Observation, name: str = "values") -> Array:
-    try:
-        return np.atleast_1d(np.asarray(observation[name], float))
-    except KeyError:
+    if name not in observation:
+        raise InputError(f"An observation lacks {name!r}; it has {', '.join(observation)}.")
+    made = np.atleast_1d(np.asarray(observation[name], float))
+    if made.ndim > 1 or not made.size:
         raise InputError(
-            f"An observation lacks {name!r}; it has {', '.join(observation)}."
-        ) from None
+            f"{name!r} of an observation is a list of numbers, one for each run. Found the shape "
+            f"{made.shape}. Give every part an observation of its own under 'parts'."
+        )
+    return made
+
+
+def _log(value: Any) -> Any:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.log10(value)  # NaN and -inf where there is no logarithm
 
 
 def _estimate(observation: Observation, *, log10: bool = False) -> tuple[float, float, int]:
     """Mean, standard error and number of samples."""
     if "mean" in observation and "values" not in observation:
         mean, se, n = (observation[k] for k in ("mean", "se", "n"))
-        return (math.log10(mean), se / mean / math.log(10), n) if log10 else (mean, se, n)
+        if log10:
+            return float(_log(mean)), se / mean / math.log(10) if mean > 0 else math.nan, n
+        return mean, se, n
     values = _samples(observation)
-    values = np.log10(values) if log10 else values
+    values = _log(values) if log10 else values
     n = len(values)
     if not np.all(np.isfinite(values)):
-        same = n and np.all(values == values[0])  # infinite in every run
+        same = np.all(values == values[0])  # infinite in every run
         return (float(values[0]) if same else math.nan), math.nan, n
-    se = float(values.std(ddof=1) / math.sqrt(n)) if n > 1 else 0.0
+    se = float(values.std(ddof=1) / math.sqrt(n)) if n > 1 else math.nan
     return float(values.mean()), se, n
 
 
-def _needed(distance: float, sd: float, quantile: float | None = None) -> int | None:
-    """The number of seeds at which this distance would be beyond the noise."""
-    for n in range(2, MOST_SEEDS + 1):
-        factor = quantile or float(stats.t.ppf(0.975, n - 1))
-        if factor * sd / math.sqrt(n) < distance:
-            return n
-    return None
+def _undecided(mean: float, se: float, n: int, goal: float) -> Judgement | None:
+    """Why no interval can be compared with the goal; None if one can."""
+    words = ""
+    if math.isnan(mean) or math.isnan(goal):
+        words = "no value, or not finite in some of the runs"
+    elif math.isinf(mean) or math.isinf(goal):
+        words = f"{'' if math.isinf(mean) else 'not '}infinite in every run"
+    elif n < 2 or not math.isfinite(se):
+        words = "one value"
+    return Judgement(UNDECIDED, mean, goal, reason=words, seeds=n) if words else None
+
+
+@cache
+def _student(n: int) -> float:
+    """Two-sided 95 % quantile for the mean of n runs."""
+    return float(stats.t.ppf(0.975, n - 1))
+
+
+def _three(n: int) -> float:
+    return max(SIGMA, _student(n))
+
+
+def _first(enough: Callable[[int], bool]) -> int | None:
+    """The smallest number of runs that is enough, if their mean and spread stay as they are."""
+    return next((n for n in range(2, MOST_SEEDS + 1) if enough(n)), None)
 
 
 def _back(value: float, log10: bool) -> float:
@@ -398,4 +449,5 @@ def _back(value: float, log10: bool) -> float:
 def _badness(one: Judgement) -> tuple[int, float]:
     order = (REPRODUCED, PARTLY, UNDECIDED, FAILED)
     ratio = (one.error or 0.0) / one.tolerance if one.tolerance else 0.0
-    return order.index(one.verdict) if one.verdict in order else 0, ratio
+    known = order.index(one.verdict) if one.verdict in order else 0
+    return known, -math.inf if math.isnan(ratio) else ratio
