@@ -45,8 +45,8 @@ OPTIONS = (
     Option("ledger", opt.switch, "show the ledger that comes with the package; run nothing",
            group=WHAT),
     Option("verify", opt.switch, "compute every verdict of the ledger again from what was "
-           "observed", group=WHAT),
-    Option("output", opt.text, "folder of the results; the same command goes on from there", "DIR",
+           "observed, and compare it with the catalogue", group=WHAT),
+    Option("output", opt.text, "folder for the results; the same command continues there", "DIR",
            "reproduced", RUN),
     Option("data_dir", opt.text, "folder of the data sets (default: NORMSCOPE_DATA)", "DIR",
            group=RUN),
@@ -94,9 +94,9 @@ def run(given: dict[str, Any]) -> int | None:
 
     if "data_dir" in given:  # so that worker processes find it too
         os.environ["NORMSCOPE_DATA"] = os.path.abspath(given["data_dir"])
-    if "verify" in given:
+    if given.get("verify"):
         return _verify(given)
-    if "ledger" in given:
+    if given.get("ledger"):
         ledger = shipped_ledger()
         chosen = _rows(ledger, given.get("names", ()))
         _pages(ledger, given)
@@ -106,7 +106,7 @@ def run(given: dict[str, Any]) -> int | None:
         _print_rows(chosen)
         _print_totals(ledger)
         return None
-    if "names" not in given and "all" not in given and "budget" not in given:
+    if not any(given.get(name) for name in ("names", "all", "budget")):
         _list(given)
         return None
     return _run(given)
@@ -114,7 +114,7 @@ def run(given: dict[str, Any]) -> int | None:
 
 def _run(given: dict[str, Any]) -> int | None:
     from normscope.experiments.experiment import SCALES, experiments
-    from normscope.experiments.ledger import rows_of, updated
+    from normscope.experiments.ledger import rows_by_reading, rows_of, updated
     from normscope.experiments.reproduce import chosen
     from normscope.experiments.reproduce import run as run_one
     from normscope.results.ledger import read_ledger, shipped_ledger, write_ledger
@@ -148,10 +148,12 @@ def _run(given: dict[str, Any]) -> int | None:
             write_ledger(updated(read_ledger(target), outcomes), target)
     if left:
         code = PARTIAL
-    named = set(names)
-    rows = [row for one in outcomes for row in rows_of(one)]
-    asked = [row for row in rows if row.id in named] or rows
-    _pages(updated(ledger, outcomes), given)
+    rows = [row for one in outcomes for row in rows_of(one)] + rows_by_reading()
+    asked = [row for row in rows if _asked(row, names)]
+    if "pages" in given:
+        _pages(updated(ledger, outcomes), given)
+    if scale == "smoke" and outcomes:
+        output.note("A smoke run checks the code only. Verdicts come from --scale desk or paper.")
     if given.get("json"):
         output.print_json({"claims": [row.to_json() for row in asked]})
     else:
@@ -170,7 +172,10 @@ def _possible(
     for experiment in wanted:
         if scale not in experiment.scales and not (scale == "paper" and experiment.own_scale):
             hours = f", about {experiment.hours:g} hours on one GPU" if experiment.hours else ""
-            output.note(f"{experiment.id} has no scale {scale!r}: it needs the paper's own{hours}.")
+            output.note(
+                f"{experiment.id} is blocked by scale: it has no scale {scale!r}. The paper's own "
+                f"is normscope reproduce {experiment.id} --scale paper{hours}."
+            )
             left += [experiment.id] if named else []
             continue
         for name in experiment.at(scale).data:
@@ -255,16 +260,17 @@ def _duration(seconds: float | None, hours: float | None = None) -> str:
 def _rows(ledger: Any, names: Sequence[str]) -> list[Any]:
     if not names:
         return list(ledger.rows)
-    found = [
-        row
-        for row in ledger.rows
-        if any(name in (row.id, row.experiment, row.paper) for name in names)
-    ]
-    if not found:
-        from normscope.experiments.reproduce import chosen
+    from normscope.results.ledger import PAPERS, near_id
 
-        chosen(names)  # an unknown name is said there, with near matches
-    return found
+    known = [*PAPERS, *(name for row in ledger.rows for name in (row.experiment, row.id) if name)]
+    for name in names:
+        if name not in known:
+            raise InputError(f"The ledger has no row {name!r}. {near_id(name, known)}")
+    return [row for row in ledger.rows if _asked(row, names)]
+
+
+def _asked(row: Any, names: Sequence[str]) -> bool:
+    return not names or any(name in (row.id, row.experiment, row.paper) for name in names)
 
 
 def _print_rows(rows: Sequence[Any], before: dict[str, str] | None = None) -> None:
@@ -272,7 +278,8 @@ def _print_rows(rows: Sequence[Any], before: dict[str, str] | None = None) -> No
         return
     cells = []
     for row in rows:
-        line = [row.id, row.item, _cell(row.expected), _cell(row.observed), row.verdict]
+        more = f" ({row.seeds_needed} runs would decide)" if row.seeds_needed else ""
+        line = [row.id, row.item, _cell(row.expected), _cell(row.observed), row.verdict + more]
         cells.append(line if before is None else [*line, before.get(row.id, "-")])
     heads = ["claim", "place", "expected", "found", "verdict"]
     output.print_table(heads if before is None else [*heads, "in the ledger"], cells)
@@ -288,9 +295,10 @@ def _print_totals(ledger: Any) -> None:
 
     output.write("")
     rows = [
-        [r["paper"], str(r["rows"]), *(str(r[v]) for v in VERDICTS), str(r["judged"])]
+        [r["paper"], str(r["rows"]), *(str(r[v]) for v in VERDICTS),
+         f"{r['judged']} of {r['rows'] - r['blocked by scale']}"]
         for r in ledger.totals()
-    ]
+    ]  # fmt: skip
     output.print_table(["paper", "claims", *VERDICTS, "judged"], rows)
 
 

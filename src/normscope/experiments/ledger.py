@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import math
+import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import fields
 from typing import Any
 
 from normscope.experiments.claim import Claim, claims
 from normscope.experiments.experiment import Experiment, experiments
 from normscope.experiments.reproduce import Outcome, judged, verdict_without_run
-from normscope.experiments.rules import Judgement
+from normscope.experiments.rules import NOT_RUN, Judgement
+from normscope.record import plain_data
 from normscope.results.ledger import PAPERS, Ledger, LedgerRow, PaperLedger
 
 
 def updated(old: Ledger, outcomes: Iterable[Outcome]) -> Ledger:
     """The ledger of the catalogue as it is now, with these outcomes.
 
-    Rows of experiments that were not run keep what the old ledger says, if claim and settings are
-    the same; otherwise they are not run.
+    Rows of experiments that were not run keep what the old ledger observed, with the texts of the
+    catalogue. If settings, rule or expected value are others now, they are not run.
     """
+    outcomes = list(outcomes)
     new = {row.id: row for one in outcomes for row in rows_of(one)}
     panels = {one.experiment.id: one.panels for one in outcomes}
     known, before = experiments(), {row.id: row for row in old}
@@ -28,7 +33,8 @@ def updated(old: Ledger, outcomes: Iterable[Outcome]) -> Ledger:
         rows = tuple(new.get(c.id) or _kept(c, before.get(c.id), known) for c in own)
         titles = {k: e.title for k, e in known.items() if k.startswith(f"{paper}/")}
         stood = old.papers[paper].panels if paper in old.papers else {}
-        drawn = {k: tuple(panels.get(k, stood.get(k, ()))) for k in titles}
+        kept = {row.experiment for row in rows if row.scale}
+        drawn = {k: tuple(panels.get(k, stood.get(k, ()))) for k in titles if k in kept}
         made.append(PaperLedger(paper, rows, titles, drawn))
     return Ledger(made)
 
@@ -47,23 +53,58 @@ def rows_of(outcome: Outcome) -> list[LedgerRow]:
     ]  # fmt: skip
 
 
+def rows_by_reading() -> list[LedgerRow]:
+    """The rows of claims that are decided by reading: nothing is run for them."""
+    return [
+        row_of(claim, None, verdict_without_run(claim, {}))
+        for claim in claims().values()
+        if not claim.experiment
+    ]
+
+
 def row_of(claim: Claim, experiment: Experiment | None, one: Judgement, **run: Any) -> LedgerRow:
     """The row of a claim and its judgement; ``run`` says how it was run."""
     expected = claim.expected if claim.expected is not None else one.expected
     return LedgerRow(
         claim.id, claim.place, claim.statement, claim.kind, claim.group, expected, one.observed,
         one.error, one.tolerance, one.verdict, one.reason, claim.rule, dict(claim.parameters),
-        claim.experiment, seeds=one.seeds, seeds_needed=one.seeds_needed, limits=claim.limits,
-        wrong=claim.wrong, stand_in=claim.stand_in,
+        claim.experiment, claim.observation if experiment else "", seeds=one.seeds,
+        seeds_needed=one.seeds_needed, limits=claim.limits, wrong=claim.wrong,
+        stand_in=claim.stand_in,
         hours=experiment.hours if experiment else None, **run,
     )  # fmt: skip
 
 
 def _kept(claim: Claim, old: LedgerRow | None, known: Mapping[str, Experiment]) -> LedgerRow:
     experiment = known.get(claim.experiment)
-    if old is not None and old.scale and not difference(claim, old, known):
-        return old
-    return row_of(claim, experiment, verdict_without_run(claim, known))
+    if old is None or not old.scale or experiment is None or _stale(claim, old, experiment):
+        return row_of(claim, experiment, verdict_without_run(claim, known))
+    run = {name: getattr(old, name) for name in RUN}
+    return row_of(claim, experiment, _again(claim, old), **run)
+
+
+def _stale(claim: Claim, row: LedgerRow, experiment: Experiment) -> str:
+    """Why an observation cannot be judged by the claim as it is now; empty if it can."""
+    scales = {*experiment.scales, *(["paper"] if experiment.own_scale else [])} - {"smoke"}
+    if row.scale not in scales:
+        return f"no verdict comes from the scale {row.scale!r}"
+    if experiment.plan(row.scale).identity != row.settings:
+        return "the experiment has other settings now"
+    fresh = row_of(claim, experiment, Judgement(NOT_RUN))
+    names = ["rule", "parameters", "experiment", "reads"]
+    return _first_difference(row, fresh, names + ["expected"] * (claim.expected is not None))
+
+
+def _again(claim: Claim, row: LedgerRow) -> Judgement:
+    return judged(claim, {claim.observation: row.observation} if row.observation else {})
+
+
+def _first_difference(row: LedgerRow, fresh: LedgerRow, names: Iterable[str]) -> str:
+    for name in names:
+        there, here = getattr(row, name), getattr(fresh, name)
+        if plain_data(there) != plain_data(here):
+            return f"{name} is {there!r} there and {here!r} here"
+    return ""
 
 
 def verify(ledger: Ledger) -> list[str]:
@@ -73,18 +114,20 @@ def verify(ledger: Ledger) -> list[str]:
     compared with the catalogue.
     """
     known, all_claims = experiments(), claims()
-    troubles = [
-        f"{key}: the row was edited: its checksum does not fit"
-        for one in ledger.papers.values()
-        for key in one.altered
-    ]
-    seen = {row.id: row for row in ledger}
-    troubles += [f"{key}: not in the ledger" for key in all_claims if key not in seen]
-    for key, row in seen.items():
-        if key not in all_claims:
-            troubles.append(f"{key}: no such claim in the catalogue")
-        elif words := difference(all_claims[key], row, known):
-            troubles.append(f"{key}: {words}")
+    edited = [key for one in ledger.papers.values() for key in one.altered]
+    troubles = [f"{key}: edited by hand: its checksum does not fit" for key in edited]
+    counts = Counter(row.id for row in ledger)
+    troubles += [f"{key}: not in the ledger" for key in all_claims if key not in counts]
+    troubles += [f"{key}: {n} times in the ledger" for key, n in counts.items() if n > 1]
+    for paper, one in ledger.papers.items():
+        titles = {k: e.title for k, e in known.items() if k.startswith(f"{paper}/")}
+        wrong = {k for k, _ in titles.items() ^ one.titles.items()}
+        troubles += [f"{key}: title or list of experiments differ" for key in sorted(wrong)]
+    for row in ledger:
+        if row.id not in all_claims:
+            troubles.append(f"{row.id}: no such claim in the catalogue")
+        elif words := difference(all_claims[row.id], row, known):
+            troubles.append(f"{row.id}: {words}")
     return troubles
 
 
@@ -92,19 +135,33 @@ def difference(claim: Claim, row: LedgerRow, known: Mapping[str, Experiment]) ->
     """What a row says otherwise than the catalogue, in words; empty if nothing."""
     experiment = known.get(claim.experiment)
     if row.scale and experiment is not None:
-        if experiment.plan(row.scale).identity != row.settings:
-            return "the experiment has other settings now"
-        if not row.observation and row.verdict != "not run":
+        if words := _stale(claim, row, experiment):
+            return words
+        if not row.observation and row.verdict != NOT_RUN:
             return "the observation is missing"
-        one = judged(claim, {claim.observation: row.observation} if row.observation else {})
+        one = _again(claim, row)
     else:
         one = verdict_without_run(claim, known)
-    how = {name: getattr(row, name) for name in RUN}
-    fresh = replace(row_of(claim, experiment, one), **how)
-    for name in ("verdict", "statement", "rule", "kind", "group", "expected", "item"):
-        if getattr(fresh, name) != getattr(row, name):
-            return f"{name} is {getattr(row, name)!r} there and {getattr(fresh, name)!r} here"
-    return "" if fresh.checksum == row.checksum else "texts or numbers differ from the catalogue"
+    fresh = row_of(claim, experiment, one)
+    texts = [f.name for f in fields(LedgerRow) if f.name not in (*RUN, *ROUNDED, "reason")]
+    if words := _first_difference(row, fresh, ["verdict", *texts]):
+        return words
+    # other machines and other versions of scipy differ in the last digits
+    sizes = [abs(v) for v in (row.observed, row.expected) if isinstance(v, float | int)]
+    slack = 1e-9 * max((v for v in sizes if math.isfinite(v)), default=0.0)
+    for name in ROUNDED:
+        there, here = getattr(row, name), getattr(fresh, name)
+        if not _close(there, here, slack + 1e-6 * abs(row.tolerance or 0.0)):
+            return f"{name} is {there!r} there and {here!r} here"
+    return "" if NUMBER.sub("", row.reason) == NUMBER.sub("", fresh.reason) else "other reason"
+
+
+def _close(there: Any, here: Any, slack: float) -> bool:
+    if not all(isinstance(v, float | int) and math.isfinite(v) for v in (there, here)):
+        return bool(plain_data(there) == plain_data(here))
+    return math.isclose(there, here, rel_tol=1e-6, abs_tol=slack)
 
 
 RUN = ("scale", "settings", "versions", "cpu_seconds", "observation")
+ROUNDED = ("expected", "observed", "error", "tolerance", "seeds_needed")
+NUMBER = re.compile(r"[-+]?(?:\d+(?:\.\d*)?(?:e[-+]?\d+)?|inf|nan)")

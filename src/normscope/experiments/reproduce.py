@@ -15,7 +15,7 @@ from normscope.experiments.claim import Claim, claims
 from normscope.experiments.experiment import Experiment, Table, experiments
 from normscope.experiments.rules import BLOCKED, NOT_RUN, Judgement, judge
 from normscope.registry import near_match
-from normscope.results.ledger import PAPERS
+from normscope.results.ledger import PAPERS, near_id
 from normscope.results.panel import Panel
 from normscope.sweeps import Sweep, Trial, sweep
 from normscope.sweeps.plan import grid
@@ -61,7 +61,7 @@ def chosen(names: Iterable[str]) -> list[Experiment]:
             if key := all_claims[name].experiment:
                 found[key] = known[key]
         else:
-            raise InputError(f"Unknown claim {name!r}. {_near(name, [*known, *all_claims])}")
+            raise InputError(f"Unknown claim {name!r}. {near_id(name, [*known, *all_claims])}")
     return list(found.values())
 
 
@@ -150,11 +150,3 @@ def judged(claim: Claim, observations: Mapping[str, Any]) -> Judgement:
     if claim.rule == "number" and isinstance(claim.expected, int | float):
         parameters.setdefault("expected", claim.expected)
     return judge(claim.rule, observations[claim.observation], parameters)
-
-
-def _near(name: str, known: list[str]) -> str:
-    import difflib
-
-    close = difflib.get_close_matches(name, [*PAPERS, *known], n=3, cutoff=0.4)
-    hint = f"Did you mean {' or '.join(map(repr, close))}? " if close else ""
-    return f"{hint}`normscope reproduce` lists all experiments."

@@ -5,7 +5,8 @@ that stand in the claim. An observation with ``parts`` is judged part by part, s
 
 Three standard errors stand for few runs too: below five, where they would reject what is true in
 more than 5 % of all cases, Student's 95 % quantile is used in their place. Values that are not
-finite never reproduce a finite number; NaN, or infinite in some runs only, is undecided.
+finite never reproduce a finite number; NaN, or infinite in some runs only, is undecided. What is
+not random has ``mean``, ``se = 0`` and ``n = 1``; one value of what is random decides nothing.
 """
 
 from __future__ import annotations
@@ -422,15 +423,15 @@ def _undecided(mean: float, se: float, n: int, goal: float) -> Judgement | None:
         words = "no value, or not finite in some of the runs"
     elif math.isinf(mean) or math.isinf(goal):
         words = f"{'' if math.isinf(mean) else 'not '}infinite in every run"
-    elif n < 2 or not math.isfinite(se):
+    elif not math.isfinite(se) or (n < 2 and se > 0):
         words = "one value"
     return Judgement(UNDECIDED, mean, goal, reason=words, seeds=n) if words else None
 
 
 @cache
 def _student(n: int) -> float:
-    """Two-sided 95 % quantile for the mean of n runs."""
-    return float(stats.t.ppf(0.975, n - 1))
+    """Two-sided 95 % quantile for the mean of n runs; one run is exact if it is used at all."""
+    return float(stats.t.ppf(0.975, max(n - 1, 1)))
 
 
 def _three(n: int) -> float:

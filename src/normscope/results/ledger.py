@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import hashlib
 import json
 import os
@@ -45,6 +46,7 @@ class LedgerRow:
         rule: name of the rule that decided.
         parameters: what the rule was called with.
         experiment: what was run for it; empty if nothing was.
+        reads: name of the observation of that experiment.
         scale: smoke, desk or paper; empty if nothing was run.
         seeds: number of independent runs behind it.
         seeds_needed: how many would decide, if it is undecided.
@@ -72,6 +74,7 @@ class LedgerRow:
     rule: str = ""
     parameters: Mapping[str, Any] = field(default_factory=dict)
     experiment: str = ""
+    reads: str = ""
     scale: str = ""
     seeds: int | None = None
     seeds_needed: int | None = None
@@ -113,8 +116,7 @@ class LedgerRow:
     def checksum(self) -> str:
         """Of all fields: a row that was edited by hand has another."""
         data = {f.name: plain_data(getattr(self, f.name)) for f in dataclasses.fields(self)}
-        text = json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False)
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        return _checksum(data)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> LedgerRow:
@@ -133,7 +135,7 @@ class PaperLedger:
         rows: one for each claim.
         titles: what each experiment does, by id.
         panels: charts of each experiment, by id.
-        altered: ids of rows whose checksum does not fit: somebody edited them.
+        altered: ids of rows and experiments that somebody edited: their checksum does not fit.
     """
 
     paper: str
@@ -144,11 +146,7 @@ class PaperLedger:
 
     def to_json(self) -> str:
         """The text of the file."""
-        panels = {k: [p.to_dict() for p in v] for k, v in self.panels.items()}
-        made = [
-            {"id": key, "title": title, "panels": panels.get(key, [])}
-            for key, title in self.titles.items()
-        ]
+        made = [self._experiment(key) for key in self.titles]
         head = {"format": FORMAT, "paper": self.paper}
         data = {"claims": [row.to_json() for row in self.rows], "experiments": made}
         # a line for each claim and each experiment, so that a change is seen as one
@@ -158,6 +156,11 @@ class PaperLedger:
             parts.append(f'"{name}": [\n{lines}\n]')
         return "{" + ",\n".join(parts) + "}\n"
 
+    def _experiment(self, key: str) -> dict[str, Any]:
+        panels = [p.to_dict() for p in self.panels.get(key, ())]
+        data = {"id": key, "title": self.titles[key], "panels": panels}
+        return data | {"checksum": _checksum(data)}
+
     @classmethod
     def from_json(cls, text: str, name: str = "The ledger") -> PaperLedger:
         """The ledger in a file."""
@@ -166,12 +169,14 @@ class PaperLedger:
             if data["format"] != FORMAT:
                 raise InputError(f"{name} has format {data['format']}, this reads {FORMAT}.")
             rows = tuple(LedgerRow.from_json(row) for row in data["claims"])
-            given = (row["checksum"] for row in data["claims"])
-            altered = tuple(r.id for r, s in zip(rows, given, strict=True) if r.checksum != s)
             titles = {e["id"]: e["title"] for e in data["experiments"]}
             panels = {
                 e["id"]: tuple(Panel.from_dict(p) for p in e["panels"]) for e in data["experiments"]
             }
+            read = cls(data["paper"], rows, titles, panels)
+            made = [*(row.to_json() for row in rows), *map(read._experiment, titles)]
+            pairs = zip(made, (*data["claims"], *data["experiments"]), strict=True)
+            altered = tuple(ours["id"] for ours, given in pairs if ours != given)
         except (ValueError, KeyError, TypeError) as error:
             if isinstance(error, InputError):
                 raise
@@ -179,7 +184,7 @@ class PaperLedger:
                 f"{name} is no ledger: {type(error).__name__}: {error}. Use the one that was "
                 "installed, or make it anew."
             ) from None
-        return cls(data["paper"], rows, titles, panels, altered)
+        return dataclasses.replace(read, altered=altered)
 
 
 class Ledger:
@@ -200,7 +205,8 @@ class Ledger:
         for row in self.rows:
             if row.id == claim:
                 return row
-        raise InputError(f"The ledger has no row {claim!r}.")
+        near = near_id(claim, [row.id for row in self.rows])
+        raise InputError(f"The ledger has no row {claim!r}. {near}")
 
     def totals(self, *, misprints: bool | None = None, kind: str = "paper") -> list[dict[str, Any]]:
         """Verdicts by paper and in all: rows, judged rows, and the count of each verdict.
@@ -218,10 +224,8 @@ class Ledger:
                 and (misprints is None or (row.group == "misprint") == misprints)
             ]
             made.append({"paper": paper} | _counted(chosen))
-        whole = {"paper": "all"} | {
-            k: sum(row[k] for row in made) for k in (made[0] if made else {}) if k != "paper"
-        }
-        return [*made, whole]
+        sums = {k: sum(row[k] for row in made) for k in _counted([])}
+        return [*made, {"paper": "all"} | sums]
 
     def to_frame(self) -> DataFrame:
         """One row per claim."""
@@ -236,7 +240,7 @@ class Ledger:
     def summary(self) -> str:
         """Totals in words."""
         whole = self.totals()[-1]
-        shown = ", ".join(f"{whole[v]} {v}" for v in VERDICTS if whole[v])
+        shown = ", ".join(f"{whole[v]} {v}" for v in VERDICTS if whole[v]) or "none"
         return f"{whole['rows']} claims of {len(self.papers)} papers: {shown}."
 
 
@@ -244,6 +248,18 @@ def _counted(rows: list[LedgerRow]) -> dict[str, int]:
     verdicts = Counter(row.verdict for row in rows)
     judged = sum(row.judged for row in rows)
     return {"rows": len(rows), "judged": judged} | {v: verdicts[v] for v in VERDICTS}
+
+
+def near_id(name: str, known: Iterable[str]) -> str:
+    """The sentence that helps after an unknown id; there are too many to name them all."""
+    close = difflib.get_close_matches(name, list(dict.fromkeys([*PAPERS, *known])), n=3, cutoff=0.4)
+    hint = f"Did you mean {' or '.join(map(repr, close))}? " if close else ""
+    return f"{hint}`normscope reproduce` lists all experiments, with --ledger all claims."
+
+
+def _checksum(data: Any) -> str:
+    text = json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 @cache

@@ -133,6 +133,15 @@ def test_stored_digits_refute_nothing():
     assert number({"values": [0.333333333] * 3}, expected=1 / 3, log10=True).verdict == REPRODUCED
 
 
+def test_what_is_not_random_needs_no_second_run():
+    exact = {"mean": 0.2503, "se": 0.0, "n": 1, "remainder": 1e-3}
+    assert number(exact, expected=0.25).verdict == REPRODUCED
+    assert number(exact, expected=0.26).verdict == FAILED
+    assert sign(exact, threshold=0.25).verdict == REPRODUCED
+    assert bound(exact, direction="negative").verdict == FAILED
+    assert number(exact | {"se": 1e-4}, expected=0.25).verdict == UNDECIDED
+
+
 def test_prediction_interval_covers_the_network_of_the_paper():
     rng = np.random.default_rng(1)
     draws = rng.standard_normal((2000, 6))
