@@ -113,11 +113,11 @@ EXPERIMENT = Experiment(
     scales={
         "smoke": Scale([
             {**DIGITS, "net": "mlp:64-16-16-10", "samples": 600, "epochs": 3, "batches": 20},
-            {**DIGITS, "samples": 300, "epochs": 3, "batches": 4}], seeds=2, seconds=10),
+            {**DIGITS, "samples": 300, "epochs": 3, "batches": 4}], seeds=2, seconds=4),
         "desk": Scale([
             {"net": "mlp:768-256-256-10", "data": "cifar10", "samples": 4096, "epochs": 30,
              "batches": 200},
-            {**DIGITS, "samples": 1500, "epochs": 40, "batches": 16}], seeds=5, seconds=150,
+            {**DIGITS, "samples": 1400, "epochs": 40, "batches": 16}], seeds=5, seconds=150,
             data=("cifar10",)),
     },
     observe=observe,

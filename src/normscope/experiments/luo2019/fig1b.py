@@ -106,9 +106,9 @@ EXPERIMENT = Experiment(
     title="ReLU students of noisy data: gradient descent, gamma decay, batch norm, exact minimum",
     trial=trial,
     scales={
-        "smoke": Scale(_settings([1.0, 1.8, 1.95], [1.0], [40, 80], 100), seeds=3, seconds=5),
-        "desk": Scale(_settings(LOADS, [0.5, 1.0, 1.5], [200, 400], 2000), seeds=6, seconds=400),
-        "paper": Scale(_settings(LOADS, [0.5, 1.0, 1.5], [1024, 4096], 2000), seeds=5, seconds=9e4),
+        "smoke": Scale(_settings([1.0, 1.8, 1.95], [1.0], [40, 80], 100), seeds=3, seconds=2),
+        "desk": Scale(_settings(LOADS, [0.5, 1.0, 1.5], [200, 400], 2000), seeds=6, seconds=150),
+        "paper": Scale(_settings(LOADS, [0.5, 1.0, 1.5], [1024, 4096], 2000), seeds=5, seconds=6e4),
     },
     observe=observe,
     panels=panels,

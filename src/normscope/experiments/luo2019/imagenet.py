@@ -69,7 +69,7 @@ EXPERIMENT = Experiment(
     trial=trial,
     scales={
         "smoke": Scale({"arm": list(ARMS), "data": "random:3x32x32,samples=16", "epochs": 1,
-                        "most": 8, "samples": 4}, seeds=1, seconds=20),
+                        "most": 8, "samples": 4}, seeds=1, seconds=9),
         "paper": Scale({"arm": list(ARMS), "data": "imagenet32", "epochs": 100, "most": 1024,
                         "samples": 1000}, seeds=3, seconds=7e5, data=("imagenet32",)),
     },

@@ -157,7 +157,7 @@ EXPERIMENT = Experiment(
     trial=trial,
     scales={
         "smoke": Scale({"batches": 200}, seeds=3, seconds=1),
-        "desk": Scale({"batches": 2000}, seeds=30, seconds=60),
+        "desk": Scale({"batches": 2000}, seeds=30, seconds=20),
     },
     observe=observe,
     panels=panels,
