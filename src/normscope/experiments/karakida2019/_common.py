@@ -10,11 +10,12 @@ import numpy as np
 import torch
 
 from normscope.checks import Array
-from normscope.experiments.experiment import Table
+from normscope.experiments.experiment import Table, curve
 from normscope.experiments.rules import fitted_slope
 from normscope.measure import Risk
 from normscope.measure.gram import gram_matrix
 from normscope.nn.build import build
+from normscope.results.panel import Panel
 from normscope.results.prediction import Prediction
 from normscope.seeds import child_seed
 from normscope.spec import NetworkSpec, mlp
@@ -153,3 +154,16 @@ def arccosine_hat(overlap: float) -> float:
     """E relu(x) relu(y) of standard normal x, y with this overlap: J / 2 of (S.70)."""
     angle = math.pi - math.acos(overlap)
     return (math.sqrt(1 - overlap**2) + angle * overlap) / math.pi / 2
+
+
+def width_panel(
+    title: str, table: Table, curves: dict[str, tuple[Any, str]], note: str = "", **where: Any
+) -> Panel:
+    """lambda_max over the width: a curve is a name in the table or a function, and its style."""
+    widths = table.where(**where).values_of("width")
+
+    def values(of: Any) -> list[Any]:
+        return [of(w) if callable(of) else table(of, width=w, **where) for w in widths]
+
+    made = [curve(name, widths, values(of), style=style) for name, (of, style) in curves.items()]
+    return Panel(title, "width M", "largest eigenvalue of F", tuple(made), True, True, note)

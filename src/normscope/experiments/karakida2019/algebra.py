@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -12,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.func import functional_call, hessian, jacrev
 
+from normscope.checks import Array
 from normscope.experiments.experiment import Experiment, Scale, Table, every_value
 from normscope.experiments.karakida2019 import _common as common
 from normscope.measure import Risk, fisher
@@ -30,25 +30,26 @@ def trial(seed: int) -> dict[str, Any]:
     return {name: value for part in parts for name, value in part.items()}
 
 
-def _batch(u: Tensor) -> Tensor:
-    return (u - u.mean(0)) / u.var(0, correction=0).sqrt()
-
-
-def _scaled(gain: Tensor) -> Callable[[Tensor], Tensor]:
-    return lambda u: gain * _batch(u)
+def _batch(u: Tensor, gain: Any = 1.0) -> Tensor:
+    return gain * (u - u.mean(0)) / u.var(0, correction=0).sqrt()
 
 
 def _layer(u: Tensor) -> Tensor:
     return (u - u.mean(1, keepdim=True)) / u.var(1, keepdim=True, correction=0).sqrt()
 
 
-def _small(
-    outputs: int, samples: int, seed: int
-) -> tuple[Callable[[Tensor], Tensor], Tensor, Any, Tensor]:
+def _off(rows: Array) -> Array:
+    """(I - v v' / (n s^2)) / s^2 for every row v, with s^2 its mean square."""
+    s2 = (rows**2).mean(1)[:, None, None]
+    outer = rows[:, :, None] * rows[:, None] / rows.shape[1]
+    return np.asarray((np.eye(rows.shape[1]) - outer / s2) / s2)
+
+
+def _small(outputs: int, samples: int, seed: int) -> tuple[Any, Tensor, Any, Tensor]:
     """Outputs as a function of the parameter vector, the vector, the model and its inputs."""
-    sizes = [4, 5, outputs]
-    model = build(mlp(sizes, activation="tanh", bias_variance=0.3), seed, dtype=torch.float64)
-    named, x = dict(model.named_parameters()), common.gaussian(samples, 4, seed=seed)
+    of = mlp([4, 5, outputs], activation="tanh", bias_variance=0.3)
+    model, x = build(of, seed, dtype=torch.float64), common.gaussian(samples, 4, seed=seed)
+    named = dict(model.named_parameters())
 
     def run(vector: Tensor) -> Tensor:
         pieces = torch.split(vector, [p.numel() for p in named.values()])
@@ -72,19 +73,16 @@ def _hessian(seed: int) -> dict[str, Any]:
     run, theta, model, x = _small(2, SAMPLES, seed)
     out, jacobian = run(theta), jacrev(run)(theta)
     y = common.gaussian(SAMPLES, 2, seed=seed, stream="targets")
-    second = jacrev(jacrev(run))(theta)
-    right = _fim(jacobian) - torch.einsum("tk,tkpq->pq", y - out, second) / SAMPLES
-    dense = [
-        hessian_operator(Risk(model, x, t, loss="mse", statistics="batch")).to_dense()
-        for t in (y, out.detach())
-    ]
+    second = torch.einsum("tk,tkpq->pq", y - out, jacrev(jacrev(run))(theta)) / SAMPLES
+    right = _fim(jacobian) - second
+    at, zero = (Risk(model, x, t, loss="mse", statistics="batch") for t in (y, out.detach()))
     auto = hessian(lambda v: (run(v) - y).square().sum() / (2 * SAMPLES))(theta)
-    flat = jacobian.reshape(-1, len(theta)).numpy() / math.sqrt(SAMPLES)
+    flat = jacobian.reshape(-1, len(theta)).numpy()
     values = [np.linalg.eigvalsh(m)[::-1][: len(flat)] for m in (flat.T @ flat, flat @ flat.T)]
-    product = fisher(Risk(model, x, loss="mse", statistics="batch")).to_dense()
+    parts = {"autograd": auto, "operator": hessian_operator(at).to_dense()}
     return {
-        "eq9": {"parts": {"autograd": _error(auto, right), "operator": _error(dense[0], right)}},
-        "eq9-zero": _error(dense[1], product),
+        "eq9": {"parts": {name: _error(found, right) for name, found in parts.items()}},
+        "eq9-zero": _error(hessian_operator(zero).to_dense(), fisher(zero).to_dense()),
         "s3": _error(values[0], values[1]),
     }
 
@@ -94,54 +92,36 @@ def _last_norms(seed: int) -> dict[str, Any]:
     run, theta, _, _ = _small(OUTPUTS, SAMPLES, seed)
     u, rows = run(theta).numpy(), jacrev(run)(theta).numpy()
 
-    def normed(norm: Callable[[Tensor], Tensor], f: Any = run) -> Any:
-        return _fim(jacrev(lambda v: norm(f(v)))(theta)).numpy()
+    def normed(norm: Any, f: Any = run, at: Tensor = theta) -> Any:
+        return _fim(jacrev(lambda v: norm(f(v)))(at)).numpy()
 
-    eye, ubar = np.eye(SAMPLES), u - u.mean(0)
-    var, less = (ubar**2).mean(0), rows - rows.mean(0)
-    q = [(eye - np.outer(c, c) / (SAMPLES * v)) / v for c, v in zip(ubar.T, var, strict=True)]
-    batch = sum(less[:, k].T @ q[k] @ less[:, k] for k in range(OUTPUTS)) / SAMPLES
-    scaled = [v * m for v, m in zip(var, q, strict=True)]
-    off = np.abs(scaled[0] @ ubar[:, 0]).max()
-    centred, rest = u - u.mean(1, keepdims=True), rows - rows.mean(1, keepdims=True)
-    sigma2 = (centred**2).mean(1)
-    inner = [
-        (np.eye(OUTPUTS) - np.outer(c, c) / (OUTPUTS * s)) / s
-        for c, s in zip(centred, sigma2, strict=True)
-    ]
-    layer = sum(r.T @ m @ r for r, m in zip(rest, inner, strict=True)) / SAMPLES
-    plain = np.sort(np.linalg.eigvalsh(normed(_batch)))[::-1][:3]
-    gains = {
-        "equal": torch.full((OUTPUTS,), 3.0).double(),
-        "unequal": torch.arange(1.0, OUTPUTS + 1).double(),
-    }
-    ratios = {
-        k: np.sort(np.linalg.eigvalsh(normed(_scaled(g))))[::-1][:3] / plain
-        for k, g in gains.items()
-    }
+    def ratios(gain: Tensor) -> dict[str, Any]:
+        tops = [np.linalg.eigvalsh(normed(n))[-3:] for n in (lambda v: _batch(v, gain), _batch)]
+        return _error(tops[0] / tops[1], np.full(3, tops[0][-1] / tops[1][-1]))
 
-    def vanishes(norm: Callable[[Tensor], Tensor], outputs: int, samples: int) -> dict[str, Any]:
-        f, point, _, _ = _small(outputs, samples, seed)
-        first, second = (_fim(jacrev(g)(point)) for g in (lambda v: norm(f(v)), f))
-        scale = float(1 / norm(f(point)).abs().max() ** 2 * second.abs().max())
-        spread = f(point).std(0 if norm is _batch else 1).min()
-        return {
-            "error": float(first.abs().max() / scale),
-            "size": 100,
-            "condition": float(1 + 1 / spread**4),
-        }
+    def vanishes(norm: Any, outputs: int, samples: int) -> dict[str, Any]:
+        f, at, _, _ = _small(outputs, samples, seed)
+        plain, found = (np.abs(normed(n, f, at)).max() for n in (lambda v: v, norm))
+        return {"error": float(found / plain), "size": 100}
 
+    ubar, less = u - u.mean(0), rows - rows.mean(0)
+    q, centred = _off(ubar.T), u - u.mean(1, keepdims=True)
+    rest = rows - rows.mean(1, keepdims=True)
+    batch = np.einsum("skp,kst,tkq->pq", less, q, less) / SAMPLES
+    layer = np.einsum("tkp,tkl,tlq->pq", rest, _off(centred), rest) / SAMPLES
+    one = q[0] * (ubar[:, 0] ** 2).mean()
+    gains = {"equal": torch.full((OUTPUTS,), 3.0), "unequal": torch.arange(1.0, OUTPUTS + 1)}
+    form, projector = _error(batch, normed(_batch)), _error(q[0] @ q[0], q[0])
+    orthogonal = {"error": float(np.abs(one @ ubar[:, 0]).max()), "size": 100}
     return {
-        "s43-47": {"parts": {"matrix form": _error(batch, normed(_batch)),
-                             "Q is a projector": _error(q[0] @ q[0], q[0])}},
-        "s43-47-corrected": {"parts": {"projector": _error(scaled[0] @ scaled[0], scaled[0]),
-                                       "off the outputs": {"error": float(off), "size": 100}}},
-        "gamma-scale": {"parts": {k: _error(r, np.full(3, r[0])) for k, r in ratios.items()}},
+        "s43-47": {"parts": {"matrix form": form, "Q is a projector": projector}},
+        "s43-47-corrected": {"parts": {"projector": _error(one @ one, one), "off": orthogonal}},
+        "gamma-scale": {"parts": {name: ratios(gain.double()) for name, gain in gains.items()}},
         "s88-93": _error(layer, normed(_layer)),
         "T2": vanishes(_batch, 2, 2),
         "thm4.1-C2": vanishes(_layer, 2, SAMPLES),
         "C3": vanishes(_layer, 3, SAMPLES),
-    }  # fmt: skip
+    }
 
 
 def _projections(seed: int) -> dict[str, Any]:
@@ -168,46 +148,37 @@ def _projections(seed: int) -> dict[str, Any]:
 
 
 def _printed(seed: int) -> dict[str, Any]:
-    """Leading matrices of the theory, as printed and as they follow."""
-    made: Any = predict(mlp([100, 150, 200, 120, OUTPUTS], bias_variance=0.2))
-    alpha, k1, k2, gap = made.alpha, made.kappa1, made.kappa2, made.kappa1 - made.kappa2
-    t = 20
+    """Leading matrices of the theory for M = 100, as printed and as they follow."""
+    widths, t = np.array([100, 150, 200, 120, OUTPUTS]), 20
+    made: Any = predict(mlp(widths.tolist(), bias_variance=0.2))
+    k1, gap, g = made.kappa1, made.kappa1 - made.kappa2, np.eye(t) - 1 / t
     u = common.gaussian(t, OUTPUTS, seed=seed, stream="outputs").numpy()
-    ubar, g = u - u.mean(0), np.eye(t) - 1 / t
-    c, var = ubar[:, 0], float((ubar[:, 0] ** 2).mean())
-    right = (np.eye(t) - np.outer(c, c) / (t * var)) / var @ (gap * g)
-    printed = gap / var * (np.eye(t) - (1 - 1 / t) * np.outer(c, c) / (t * var))
-    mean = alpha * 100 / t * gap * g  # leading block of (S.21), M = 100
+    c, rest = u[:, 0] - u[:, 0].mean(), u - u.mean(1, keepdims=True)
+    var, sigma2 = float((c**2).mean()), (rest**2).mean(1)
+    right, outer = _off(c[None])[0] @ (gap * g), np.outer(c, c) / (t * var)
+    mean = made.alpha * 100 / t * gap * g  # leading block of (S.21)
     ratio = np.trace(mean @ mean) / np.trace(mean)
-    kernel = np.full((t, t), k2) + gap * np.eye(t)
-    out = np.eye(OUTPUTS) - 1 / OUTPUTS
-    rest = u - u.mean(1, keepdims=True)
-    sigma2 = (rest**2).mean(1)
-    b = (out - rest[:, :, None] * rest[:, None] / (OUTPUTS * sigma2[:, None, None])) / sigma2[
-        :, None, None
-    ]
-    trace = sum(np.trace(x) for x in b) / t * k1  # of Q F*_mLN over alpha M
+    whole = np.einsum("kl,st->kslt", np.eye(OUTPUTS) - 1 / OUTPUTS, made.kappa2 + gap * np.eye(t))
+    blocks = np.trace(_off(rest), axis1=1, axis2=2) - 1 / sigma2
+    trace = float(blocks.mean()) * k1  # of Q F*_mLN over alpha M
     tilde, hat = (made.order_parameters[k] for k in ("qtilde", "qhat"))
-    widths = np.array([100, 150, 200, 120])
-    entry = float(np.sum(widths * tilde * hat))
-    slipped = float(np.sum(np.array([150, 200, 120, OUTPUTS])[1:] * tilde[1:] * tilde[:-1]))
-    whole = np.einsum("kl,st->kslt", out, kernel)
+    entry = float(np.sum(widths[:-1] * tilde * hat))
+    slips = {
+        "(S.99)": _error(np.sum(widths[2:] * tilde[1:] * tilde[:-1]), entry),
+        "(S.100)": _error(whole * np.eye(OUTPUTS)[:, None, :, None], whole),
+        "(S.106)": _error((OUTPUTS - 1) * k1, trace),
+    }
+    right_trace = _error((OUTPUTS - 2) * k1 * np.mean(1 / sigma2), trace)
     return {
-        "s50": _error(printed, right),
-        "s50-corrected": _error(gap / var * (g - np.outer(c, c) / (t * var)), right),
+        "s50": _error(gap / var * (np.eye(t) - (1 - 1 / t) * outer), right),
+        "s50-corrected": _error(gap / var * (g - outer), right),
         "s37": _error(gap * 100 / t, ratio),
-        "s37-corrected": _error(alpha * gap * 100 / t, ratio),
-        "s99-106": {"parts": {
-            "(S.99)": _error(slipped, entry),
-            "(S.100)": _error(whole * np.eye(OUTPUTS)[:, None, :, None], whole),
-            "(S.106)": _error((OUTPUTS - 1) * k1, trace),
-        }},
-        "s99-106-corrected": {"parts": {
-            "(S.99)": _error(entry, made.A1),
-            "(S.107)": _error((OUTPUTS - 2) * k1 * np.mean(1 / sigma2), trace),
-        }},
-        **_last_block(seed), **_integrals(seed),
-    }  # fmt: skip
+        "s37-corrected": _error(made.alpha * gap * 100 / t, ratio),
+        "s99-106": {"parts": slips},
+        "s99-106-corrected": {"parts": {"(S.99)": _error(entry, made.A1), "(S.107)": right_trace}},
+        **_last_block(seed),
+        **_integrals(seed),
+    }
 
 
 def _last_block(seed: int) -> dict[str, Any]:
@@ -235,31 +206,28 @@ def observe(table: Table) -> dict[str, Any]:
 
 def _integrals(seed: int) -> dict[str, Any]:
     """(S.68)-(S.69) by Monte Carlo for ReLU and T = 8, at two scales of the pre-activations."""
-    t = 8
+    t, right = 8, {"q-hat": 0.5, "q-hat_st": common.arccosine_hat(-1 / 7)}
     u = common.gaussian(50_000, t, seed=seed, stream="integrals").numpy()
-    centred = u - u.mean(1, keepdims=True)
-    made: dict[str, Any] = {}
-    for scale in (1.0, 2.0):
+    made: dict[str, Any] = {"s68": {"parts": {}}, "s68-corrected": {"parts": {}}}
+    for scale in (1, 2):
+        d = scale * (u - u.mean(1, keepdims=True))
         for root, name in ((1.0, "s68"), (0.5, "s68-corrected")):
-            d = scale * centred
             h = np.maximum(d / (d**2).mean(1, keepdims=True) ** root, 0)
-            own = float((h**2).mean())
-            pair = float((h.sum(1) ** 2 - (h**2).sum(1)).mean() / (t * (t - 1)))
-            right = 0.5, common.arccosine_hat(-1 / (t - 1))
-            made.setdefault(name, {"parts": {}})["parts"] |= {
-                f"scale {scale:g}, q-hat{end}": {"values": [v], "expected": e}
-                for end, v, e in zip(("", "_st"), (own, pair), right, strict=True)
-            }
+            squares = (h**2).sum(1).mean()
+            found = squares / t, ((h.sum(1) ** 2).mean() - squares) / (t * (t - 1))
+            for (key, expected), value in zip(right.items(), found, strict=True):
+                part = {"values": [float(value)], "expected": expected}
+                made[name]["parts"][f"scale {scale}, {key}"] = part
     return made
 
 
 def _theory() -> dict[str, Any]:
     """What needs no network: the order of the kappas, and the limit of (S.70)."""
-    cases = [(phi, *v) for phi in ("tanh", "sigmoid", "leaky_relu(0.1)", "softplus")
-             for v in ((3.0, 0.64), (2.0, 0.1), (1.0, 0.5))]  # fmt: skip
+    names = ("tanh", "sigmoid", "leaky_relu(0.1)", "softplus")
+    cases = [(n, *v) for n in names for v in ((3.0, 0.64), (2.0, 0.1), (1.0, 0.5))]
     made: list[Any] = [
-        predict(mlp([100, 100, 100, 1], activation=phi, weight_variance=w, bias_variance=b))
-        for phi, w, b in [*cases, ("relu", 2.0, 0.0)]
+        predict(mlp([100, 100, 100, 1], activation=n, weight_variance=w, bias_variance=b))
+        for n, w, b in [*cases, ("relu", 2.0, 0.0)]
     ]
     off = [abs(common.arccosine_hat(-1 / (10**k - 1)) - 0.5 / math.pi) for k in range(1, 7)]
     return {
@@ -274,4 +242,5 @@ EXPERIMENT = Experiment(
     scales={"smoke": Scale(seeds=2, seconds=3), "desk": Scale(seeds=20, seconds=15)},
     observe=observe,
     own_scale=True,
+    version=2,
 )

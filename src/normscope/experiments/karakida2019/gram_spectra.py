@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from normscope.experiments.experiment import Experiment, Scale, Table, curve
+from normscope.experiments.experiment import Experiment, Scale, Table
 from normscope.experiments.karakida2019 import _common as common
 from normscope.experiments.karakida2019._common import order, over_widths, spectrum
 from normscope.results.panel import Panel
@@ -69,7 +69,7 @@ def observe(table: Table) -> dict[str, Any]:
     seen = {
         "thm2.2-mean": each(square, "trace", lambda p: p.trace),
         "thm2.2-max": each(plain, "direction", lambda p: p.lambda_max),
-        "eq11": each(FIGURE, "trace", _sum_as_printed),
+        "eq11": each(FIGURE, "trace", lambda p: _sum(p, hat=False)),
         "eq11-corrected": each(FIGURE, "trace", _sum),
         "sharp-order": each(FIGURE, "top", lambda p: p.A2),
         "mean-order": each(FIGURE, "trace", lambda p: p.kappa1 * p.num_parameters / p.samples),
@@ -115,10 +115,6 @@ def _sum(made: Prediction, *, hat: bool = True) -> float:
     )
 
 
-def _sum_as_printed(made: Prediction) -> float:
-    return _sum(made, hat=False)
-
-
 def _inside(table: Table, cell: Cell, side: str) -> dict[str, Any]:
     """How far each network lies inside a bound of (18), as a fraction of it."""
     found: list[float] = []
@@ -133,28 +129,25 @@ def _inside(table: Table, cell: Cell, side: str) -> dict[str, Any]:
 
 def panels(table: Table) -> list[Panel]:
     """Fig. 1: lambda_max over the width, with and without the mean."""
-    made = []
-    for cell, side in zip(FIGURE, ("left", "right"), strict=True):
-        widths = table.where(**_where(cell)).values_of("width")
-        plain, less = (
-            [table(name, width=w, **_where(cell)) for w in widths]
-            for name in ("top", "centred_top")
-        )
-        line = np.geomspace(widths[0], widths[-1], 20).astype(int).tolist()
-        theory = [_prediction(cell, w).lambda_max for w in line]
-        bound = [_prediction(cell, w, last_norm="mean").lower for w in line]
-        curves = (
-            curve("measured", widths, plain),
-            curve("Theorem 2.2", line, theory, style="dashed"),
-            curve("measured, mean subtracted", widths, less),
-            curve("lower bound, Theorem 3.3", line, bound, style="line"),
-        )
-        note = (
-            "Without the mean of the outputs the largest eigenvalue no longer grows with the width."
-        )
-        title, x, y = f"Fig. 1 {side}: {cell[0]}", "width M = samples T", "largest eigenvalue of F"
-        made.append(Panel(title, x, y, curves, True, True, note))
-    return made
+    note = "Without the mean of the outputs the largest eigenvalue no longer grows with the width."
+
+    def panel(cell: Cell, side: str) -> Panel:
+        def bound(width: int) -> Any:
+            return _prediction(cell, width, last_norm="mean").lower
+
+        curves: dict[str, Any] = {
+            "measured": ("top", "points"),
+            "Theorem 2.2": (lambda w: _prediction(cell, w).lambda_max, "dashed"),
+            "measured, mean subtracted": ("centred_top", "points"),
+            "lower bound, Theorem 3.3": (
+                lambda w: _prediction(cell, w, last_norm="mean").lower,
+                "line",
+            ),
+        }
+        title = f"Fig. 1 {side}: {cell[0]}, T = M"
+        return common.width_panel(title, table, curves, note, **_where(cell))
+
+    return [panel(cell, side) for cell, side in zip(FIGURE, ("left", "right"), strict=True)]
 
 
 def _cells(widths: Sequence[int], figure: int, rest: int) -> list[dict[str, Any]]:

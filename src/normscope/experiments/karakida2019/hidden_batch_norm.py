@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from normscope.experiments.experiment import Experiment, Scale, Table, curve
+from normscope.experiments.experiment import Experiment, Scale, Table
 from normscope.experiments.karakida2019 import _common as common
 from normscope.experiments.karakida2019._common import limit, order, over_widths, spectrum
 from normscope.results.panel import Panel
@@ -87,17 +87,16 @@ def observe(table: Table) -> dict[str, Any]:
 
 def panels(table: Table) -> list[Panel]:
     """lambda_max over the width, with and without batch norm in the hidden layers."""
-    where = {"network": "relu", "depth": 3, "samples": "T=100"}
-    widths = table.where(**where).values_of("width")
-    named = {"no norm": "plain", "batch norm, statistics frozen": "frozen", "batch norm": "top"}
-    points = [
-        curve(k, widths, [table(v, width=w, **where) for w in widths]) for k, v in named.items()
-    ]
-    made = [common.prediction("relu", w, 100, norm="batch").lower for w in widths]
-    curves = (*points, curve("lower bound (22)", widths, made, style="line"))
-    note = "Batch norm in the hidden layers lowers the constant, but not the order in the width."
+    curves: dict[str, Any] = {
+        "no norm": ("plain", "points"),
+        "batch norm, statistics frozen": ("frozen", "points"),
+        "batch norm": ("top", "points"),
+        "bound (22)": (lambda w: common.prediction("relu", w, 100, norm="batch").lower, "line"),
+    }
     title = "Theorem 3.4: batch norm in the hidden layers, ReLU, 100 samples"
-    return [Panel(title, "width M", "largest eigenvalue of F", curves, True, True, note)]
+    note = "Batch norm in the hidden layers lowers the constant, but not the order in the width."
+    where = {"network": "relu", "depth": 3, "samples": "T=100"}
+    return [common.width_panel(title, table, curves, note, **where)]
 
 
 def _cells(widths: list[int], seeds: int, deep: int) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from normscope.data import load_data
-from normscope.experiments.experiment import Experiment, Scale, Table, curve
+from normscope.experiments.experiment import Experiment, Scale, Table
 from normscope.experiments.karakida2019 import _common as common
 from normscope.experiments.karakida2019._common import over_widths, spectrum
 from normscope.measure import fisher
@@ -85,23 +85,14 @@ def observe(table: Table) -> dict[str, Any]:
 
 def panels(table: Table) -> list[Panel]:
     """Fig. 1 with images as inputs."""
-    made = []
-    for data in table.values_of("data"):
-        where = {"data": data, "case": "figure"}
-        widths = table.where(**where).values_of("width")
-
-        def line(name: str, key: str, style: str, where: Any = where, widths: Any = widths) -> Any:
-            return curve(name, widths, [table(key, width=w, **where) for w in widths], style=style)
-
-        curves = (
-            line("measured", "plain", "points"),
-            line("theory for these inputs", "theory", "dashed"),
-            line("measured, mean subtracted", "centred", "points"),
-            line("theory, mean subtracted", "centred_theory", "line"),
-        )
-        title, x, y = f"Fig. 1 on {data}, ReLU", "width M = samples T", "largest eigenvalue of F"
-        made.append(Panel(title, x, y, curves, True, True))
-    return made
+    curves = {
+        "measured": ("plain", "points"), "theory for these inputs": ("theory", "dashed"),
+        "measured, mean subtracted": ("centred", "points"),
+        "theory, mean subtracted": ("centred_theory", "line"),
+    }  # fmt: skip
+    titles = {data: f"Fig. 1 on {data}, ReLU, T = M" for data in table.values_of("data")}
+    where: dict[str, Any] = {"table": table, "curves": curves, "case": "figure"}
+    return [common.width_panel(title, **where, data=data) for data, title in titles.items()]
 
 
 def _cells(

@@ -7,13 +7,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from normscope.experiments.experiment import Experiment, Scale, Table, curve
+from normscope.experiments.experiment import Experiment, Scale, Table
 from normscope.experiments.karakida2019 import _common as common
 from normscope.experiments.karakida2019._common import order
 from normscope.measure import Risk
 from normscope.measure.gram import gram_matrix
 from normscope.nn.build import build
-from normscope.results.panel import Panel
 from normscope.sweeps.plan import grid
 from normscope.train import Event, StopTraining, fit, max_stable_lr
 
@@ -142,20 +141,6 @@ def _largest(updates: Any) -> Any:
     return np.array(ends)
 
 
-def panels(table: Table) -> list[Panel]:
-    """Updates that training takes, over the learning rate."""
-    width = table.where(case="none").values_of("width")[-1]
-    curves = []
-    for arm, name in zip(ARMS, ("no norm", "mean subtracted"), strict=True):
-        counts = table("updates", case=arm, width=width).T
-        kept = np.isfinite(counts).all(1)
-        curves.append(curve(name, RATES[kept], counts[kept], log=True))
-    note = "Only rates at which all runs reached 1 % of the loss of the best constant answer."
-    x, y = "learning rate in units of 2 / lambda_max without norm", "updates"
-    title = f"Section 5: training with and without mean subtraction, M = T = {width}"
-    return [Panel(title, x, y, tuple(curves), True, True, note)]
-
-
 def _cells(widths: list[int], steps: int, seeds: int, linear: list[int]) -> list[dict[str, Any]]:
     return [
         *grid({"case": list(ARMS), "width": widths, "steps": steps}, seeds),
@@ -172,6 +157,5 @@ EXPERIMENT = Experiment(
         "desk": Scale(_cells([50, 100, 200], 600, 5, [100, 400, 1600]), seconds=250),
     },
     observe=observe,
-    panels=panels,
     own_scale=True,
 )
