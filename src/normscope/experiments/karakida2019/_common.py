@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -116,6 +117,7 @@ def limit(found: dict[str, Any]) -> dict[str, Any]:
     return {"mean": float(offset[0]), "se": math.sqrt(covariance[0, 0]), "n": len(groups[0])}
 
 
+@cache
 def prediction(
     network: str, width: int, samples: int, outputs: int = 1, **options: Any
 ) -> Prediction:

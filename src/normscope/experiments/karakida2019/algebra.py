@@ -239,7 +239,7 @@ def _theory() -> dict[str, Any]:
 EXPERIMENT = Experiment(
     title="Dense identities of the supplement, as printed and as corrected",
     trial=trial,
-    scales={"smoke": Scale(seeds=2, seconds=3), "desk": Scale(seeds=20, seconds=15)},
+    scales={"smoke": Scale(seeds=2, seconds=2), "desk": Scale(seeds=20, seconds=5)},
     observe=observe,
     own_scale=True,
     version=2,

@@ -81,9 +81,9 @@ EXPERIMENT = Experiment(
     title="Convergence of the backward order parameter of one pair of samples",
     trial=trial,
     scales={
-        "smoke": Scale({"network": list(NETS), "width": [50, 100, 200]}, seeds=20, seconds=2),
+        "smoke": Scale({"network": list(NETS), "width": [50, 100, 200]}, seeds=20, seconds=3),
         "desk": Scale(
-            {"network": list(NETS), "width": [100, 200, 400, 800, 1600]}, seeds=100, seconds=80
+            {"network": list(NETS), "width": [100, 200, 400, 800, 1600]}, seeds=100, seconds=190
         ),
     },
     observe=observe,

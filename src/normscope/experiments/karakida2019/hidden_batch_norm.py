@@ -68,13 +68,16 @@ def observe(table: Table) -> dict[str, Any]:
         lambda w: float(np.log10(gradient_growth("relu", 1.0))),
         depth=12,
     )
-    frozen = np.log10(table("frozen", **fixed) / table("top", **fixed)).tolist()
+    frozen, plain = (
+        np.log10(table(name, **fixed) / table("top", **fixed)).tolist()
+        for name in ("frozen", "plain")
+    )
     slow = order(table, "top", below=0.5, **fixed)
     return {
         "thm3.4": {"parts": {name: {"values": part.tolist()} for name, part in inside.items()}},
         "thm3.4-tight": lower("relu"),
         "thm3.4-order": order(table, "top", **square),
-        "thm3.4-constant": {"values": np.log10(table("plain", **fixed) / table("top", **fixed))},
+        "thm3.4-constant": {"values": plain},
         "thm3.4-bias": {"error": [v["bias"] for _, v in table if "bias" in v], "size": 100},
         "thm3.4-nonneg": limit(lower("sigmoid")),
         "thm3.4-tanh": order(table, "top", network="tanh"),
@@ -113,7 +116,7 @@ EXPERIMENT = Experiment(
     title="Batch norm in the hidden layers: largest eigenvalue and trace over width and depth",
     trial=trial,
     scales={
-        "smoke": Scale(_cells([16, 24, 32], 2, 2), seconds=6),
+        "smoke": Scale(_cells([10, 15, 20], 2, 2), seconds=6),
         "desk": Scale(_cells([50, 100, 200, 400], 20, 10), seconds=200),
     },
     observe=observe,

@@ -62,7 +62,7 @@ EXPERIMENT = Experiment(
     trial=trial,
     scales={
         "smoke": Scale({"network": ["relu", "tanh"], "width": [25, 50]}, seeds=3, seconds=2),
-        "desk": Scale({"network": ["relu", "tanh"], "width": [50, 100, 200]}, seeds=30, seconds=90),
+        "desk": Scale({"network": ["relu", "tanh"], "width": [50, 100, 200]}, seeds=30, seconds=70),
     },
     observe=observe,
     own_scale=True,

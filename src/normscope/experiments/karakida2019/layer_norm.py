@@ -118,7 +118,7 @@ EXPERIMENT = Experiment(
     trial=trial,
     scales={
         "smoke": Scale(_cells([30, 60, 90], 2), seconds=4),
-        "desk": Scale(_cells([100, 200, 400, 800, 1600], 24), seconds=150),
+        "desk": Scale(_cells([100, 200, 400, 800, 1600], 24), seconds=110),
     },
     observe=observe,
     own_scale=True,

@@ -66,8 +66,8 @@ EXPERIMENT = Experiment(
     title="Order parameters of random networks, without norm and with batch norm",
     trial=trial,
     scales={
-        "smoke": Scale(_cells([50, 100], [8]), seeds=4, seconds=3),
-        "desk": Scale(_cells([100, 200, 400], [4, 8, 32, 100]), seeds=40, seconds=60),
+        "smoke": Scale(_cells([50, 100], [8]), seeds=4, seconds=1),
+        "desk": Scale(_cells([100, 200, 400], [4, 8, 32, 100]), seeds=40, seconds=50),
     },
     observe=observe,
     own_scale=True,

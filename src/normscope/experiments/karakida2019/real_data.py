@@ -19,6 +19,7 @@ from normscope.sweeps.plan import grid
 from normscope.theory import output_norm_bounds, output_norm_statistics, predict
 
 CLASSES = 10
+THEORY = {"plain": "theory", "centred": "centred_theory"}
 
 
 def trial(data: str, case: str, width: int, samples: int, seed: int) -> dict[str, Any]:
@@ -31,19 +32,15 @@ def trial(data: str, case: str, width: int, samples: int, seed: int) -> dict[str
     matrix = common.gram(of[0], samples, seed, inputs=x)
     theory = [predict(s, inputs=x.numpy()).lambda_max for s in of]
     tops = [spectrum(m)["top"] for m in (matrix, common.centred(matrix))]
-    return dict(
-        zip(("plain", "centred", "theory", "centred_theory"), (*tops, *theory), strict=True)
-    )
+    return dict(zip((*THEORY, *THEORY.values()), (*tops, *theory), strict=True))
 
 
 def _norms(x: torch.Tensor, widths: list[int], seed: int) -> dict[str, Any]:
     """lambda_max with batch norm in the hidden layers and with layer norm, over lower bounds."""
     batch, layer = (common.spec("relu-layer", widths, norm=norm) for norm in ("batch", "layer"))
     last = common.spec("relu-layer", widths, norm="layer", last_norm="layer")
-    tops = [
-        top_eigenvalues(fisher(common.risk(s, len(x), seed, inputs=x))).values[0]
-        for s in (batch, last)
-    ]
+    risks = [common.risk(s, len(x), seed, inputs=x) for s in (batch, last)]
+    tops = [top_eigenvalues(fisher(risk)).values[0] for risk in risks]
     made: Any = [predict(s, samples=len(x)) for s in (batch, layer)]
     with torch.no_grad():
         out = build(layer, seed, dtype=torch.float64)(x).numpy()
@@ -56,31 +53,21 @@ def _norms(x: torch.Tensor, widths: list[int], seed: int) -> dict[str, Any]:
 def observe(table: Table) -> dict[str, Any]:
     """What the mean takes away at each width, and the theory for these inputs."""
     names = table.values_of("data")
-    seen: dict[str, Any] = {}
-    for claim, data in (("real-mnist", names[0]), ("real-cifar", names[-1])):
+
+    def ratio(data: str, top: str, bottom: str) -> dict[str, Any]:
         where = {"data": data, "case": "figure"}
-        ratio = {
-            f"M={w}": np.log10(
-                table("plain", width=w, **where) / table("centred", width=w, **where)
-            )
-            for w in table.where(**where).values_of("width")
-        }
-        seen[claim] = {"parts": {k: {"values": v.tolist()} for k, v in ratio.items()}}
+        rows = {row["width"]: table.where(width=row["width"], **where) for row, _ in table}
+        return over_widths(table, lambda w: rows[w](top) / rows[w](bottom), lambda w: 1.0, **where)
 
-    def part(data: str, name: str, theory: str) -> dict[str, Any]:
-        where = {"data": data, "case": "figure"}
+    def removed(data: str) -> dict[str, Any]:
+        found = ratio(data, "plain", "centred")
+        cells = zip(found["sizes"], found["values"], strict=True)
+        return {"parts": {f"M={w}": {"values": np.log10(v).tolist()} for w, v in cells}}
 
-        def get(width: int, key: str) -> Any:
-            return table(key, width=width, **where)
-
-        return over_widths(table, lambda w: get(w, name) / get(w, theory), lambda w: 1.0, **where)
-
-    kinds = {"plain": "theory", "centred": "centred_theory"}
-    seen["real-theory"] = {
-        "parts": {f"{d}, {k}": part(d, k, v) for d in names for k, v in kinds.items()}
-    }
+    theory = {f"{d}, {k}": ratio(d, k, v) for d in names for k, v in THEORY.items()}
     norms = {k: {"values": table(k, case="norms").tolist()} for k in ("batch", "layer")}
-    return seen | {"real-bn-ln": {"parts": norms}}
+    ours = {"real-mnist": removed(names[0]), "real-cifar": removed(names[-1])}
+    return ours | {"real-theory": {"parts": theory}, "real-bn-ln": {"parts": norms}}
 
 
 def panels(table: Table) -> list[Panel]:

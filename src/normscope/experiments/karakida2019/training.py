@@ -112,18 +112,15 @@ def observe(table: Table) -> dict[str, Any]:
     gain = {w: np.log10(b[:, 0] / a[:, 0]) for w, (a, b) in largest.items()}
     fastest = {w: [a.min(1) for a in pair] for w, pair in arms.items()}
     speed = {w: np.log10(b / a) for w, (a, b) in fastest.items()}
-    start = {
-        f"from initialization, M={w}, {arm}": {
-            "intervals": (ends / table("own", case=arm, width=w)[:, None]).tolist(), "line": 1.0,
-        }
-        for w, pair in largest.items() for arm, ends in zip(ARMS, pair, strict=True)
-    }  # fmt: skip
-    near = {"intervals": table("interval", case="minimum").tolist(), "line": 1.0}
-    last = [(w, gain[w]) for w in (widths[0], widths[-1])]
+    found = {"next to a minimum": table("interval", case="minimum")}
+    for w, pair in largest.items():
+        for arm, ends in zip(ARMS, pair, strict=True):
+            own = table("own", case=arm, width=w)[:, None]
+            found[f"from initialization, M={w}, {arm}"] = ends / own
     return {
-        "eq27": {"parts": {"next to a minimum": near, **start}},
+        "eq27": {"parts": {k: {"intervals": v.tolist(), "line": 1.0} for k, v in found.items()}},
         "sec5-lr": {"parts": {f"M={w}": {"values": v.tolist()} for w, v in gain.items()}},
-        "sec5-lr-growth": {"values": (last[1][1] - last[0][1]).tolist()},
+        "sec5-lr-growth": {"values": (gain[widths[-1]] - gain[widths[0]]).tolist()},
         "sec5-speed": {"parts": {f"M={w}": {"values": v.tolist()} for w, v in speed.items()}},
         "trained": order(table, "after", case="none"),
         "trained-fast": {"values": table("fast", case="none").tolist()},
@@ -153,7 +150,7 @@ EXPERIMENT = Experiment(
     title="Gradient descent with and without mean subtraction, next to a minimum, linearized",
     trial=trial,
     scales={
-        "smoke": Scale(_cells([12, 24], 100, 2, [25, 100]), seconds=10),
+        "smoke": Scale(_cells([12, 24], 100, 2, [25, 100]), seconds=8),
         "desk": Scale(_cells([50, 100, 200], 600, 5, [100, 400, 1600]), seconds=250),
     },
     observe=observe,
