@@ -62,6 +62,8 @@ def _x(panel: Panel, places: list[Any], *, named: bool) -> Any:
 
 def _rows(one: Curve, panel: Panel) -> list[dict[str, Any]]:
     rows = []
+    places = [x for x in one.x if not isinstance(x, str)]
+    joined = len(one.x) >= MANY and places == sorted(places)  # else a cloud of points
     for i, (x, y) in enumerate(zip(one.x, one.y, strict=True)):
         row: dict[str, Any] = {"curve": one.name, "style": one.style, "x": x, "y": y, "place": i}
         if one.low and one.high:
@@ -72,7 +74,7 @@ def _rows(one: Curve, panel: Panel) -> list[dict[str, Any]]:
                 continue
         if panel.log_x and not (isinstance(x, str) or positive(x)):
             continue
-        rows.append(row | {"many": len(one.x) >= MANY})
+        rows.append(row | {"many": joined})
     return rows
 
 

@@ -19,8 +19,9 @@ class Curve(Drawable):
         y: values.
         low: lower ends of the intervals; empty for none.
         high: upper ends of the intervals; empty for none.
-        style: ``"points"`` for measurements (joined if there are many), ``"line"`` or ``"dashed"``
-            for theory and what the paper prints, ``"band"`` for a region from low to high.
+        style: ``"points"`` for measurements (joined if there are many and x ascends), ``"line"`` or
+            ``"dashed"`` for theory and what the paper prints, ``"band"`` for a region from low to
+            high.
     """
 
     name: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -223,7 +224,13 @@ def panels(table: Table) -> list[Panel]:
         made.append(
             _density("Fig. 22", title, "term d of layer 90", one["none"][f"{which}_density"])
         )
-    return made
+    return sorted(made, key=_figure)
+
+
+def _figure(panel: Panel) -> int:
+    """Number of the figure; tables come last."""
+    found = re.search(r"Fig. (\d+)", panel.title)
+    return int(found[1]) if found else 99
 
 
 def _density(figure: str, name: str, x: str, values: Array) -> Panel:

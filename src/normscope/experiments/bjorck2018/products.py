@@ -137,7 +137,8 @@ def panels(table: Table) -> list[Panel]:
     top = table.where(size=table.values_of("size")[-1])
     made = []
     for i, m in enumerate(FACTORS):
-        grid = randmat.singular_quantile(np.linspace(0.02, 1, 100), m)
+        edge = randmat.singular_edge(m)
+        grid = np.linspace(edge / 80, edge, 200)[:-1]
         theory = curve(
             "large matrices", grid.tolist(), randmat.singular_density(grid, m), style="line"
         )
@@ -155,11 +156,11 @@ def panels(table: Table) -> list[Panel]:
     places = DEPTHS.tolist()
     mean = curve("mean of log10", places, 10 ** top("condition").T, log=True)
     made.append(Panel("Fig. 11", "factors", "condition number", (mean,), log_y=True))
-    edge = [randmat.singular_edge(int(m)) for m in DEPTHS]
+    ends = [randmat.singular_edge(int(m)) for m in DEPTHS]
     made.append(Panel("Fig. 12", "factors", "largest singular value", (
         curve("measured", places, top("largest").T),
-        curve("large matrices: square root of the edge", places, edge, style="line"),
-        curve("edge, as printed", places, np.square(edge), style="dashed"))))  # fmt: skip
+        curve("large matrices: square root of the edge", places, ends, style="line"),
+        curve("edge, as printed", places, np.square(ends), style="dashed"))))  # fmt: skip
     return made
 
 
