@@ -103,12 +103,14 @@ def panels(table: Table) -> list[Panel]:
 
 
 def _cells(widths: list[int], seeds: int, deep: int) -> list[dict[str, Any]]:
-    relu: dict[str, Any] = {"network": "relu", "depth": 3}
+    shallow: dict[str, Any] = {"depth": 3, "width": widths}
+    most = widths[:-1]
+    square: dict[str, Any] = {"depth": 3, "width": most, "samples": "T=M"}
     return [
-        *grid({**relu, "width": widths, "samples": ["T=100", "T=M"]}, seeds),
-        *grid({"network": "sigmoid", "depth": 3, "width": widths[:-1], "samples": "T=M"}, seeds),
-        *grid({"network": "tanh", "depth": 3, "width": widths[:-1], "samples": "T=2M"}, seeds),
-        *grid({**relu, "depth": list(DEPTHS[1:]), "width": widths[:-1], "samples": "T=M"}, deep),
+        *grid({"network": "relu", **shallow, "samples": "T=100"}, seeds),
+        *grid({"network": ["relu", "sigmoid"], **square}, seeds),
+        *grid({"network": "tanh", **square, "samples": "T=2M"}, deep),
+        *grid({"network": "relu", **square, "depth": list(DEPTHS[1:]), "width": most[:-1]}, deep),
     ]
 
 
@@ -116,8 +118,8 @@ EXPERIMENT = Experiment(
     title="Batch norm in the hidden layers: largest eigenvalue and trace over width and depth",
     trial=trial,
     scales={
-        "smoke": Scale(_cells([10, 15, 20], 2, 2), seconds=6),
-        "desk": Scale(_cells([50, 100, 200, 400], 20, 10), seconds=200),
+        "smoke": Scale(_cells([10, 15, 20], 2, 2), seconds=4),
+        "desk": Scale(_cells([50, 100, 200, 400], 20, 10), seconds=240),
     },
     observe=observe,
     panels=panels,
