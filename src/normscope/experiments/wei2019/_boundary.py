@@ -3,29 +3,30 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
 from torch import nn
 
 import normscope as ns
-from normscope.experiments.experiment import Table
+from normscope.experiments.experiment import Experiment, Scale, Table
 from normscope.experiments.wei2019._common import (
     BATCH,
     MOMENTUM,
     PLOTTED,
+    SHOWN,
     THEORIES,
     critical,
     data_of,
     lambda_of,
+    named,
     spec_of,
 )
 from normscope.results.panel import Curve, Panel
 
 GAMMAS = (0.1, 0.5, 1.0, 2.0, 3.0)
 TRAINED = {"weights": ["freeze:norm*", "freeze:*.bias"], "weights+biases": ["freeze:norm*"]}
-SHOWN = {"wei2019": "Wei, as printed", PLOTTED: "Wei, as plotted",
-         "frozen": "frozen statistics", "corrected": "corrected, train mode"}  # fmt: skip
 CRITERIA = {"diverges": "diverges", "learns": "does not learn"}
 
 
@@ -78,9 +79,7 @@ def against(
         own = float(np.exp(np.mean(np.log(chosen("lambda", gamma=gamma)))))
         rate = critical(own) if line is None else line(spec_of(network, gamma))
         found = intervals(chosen, gamma, criterion).tolist()
-        parts["vanilla" if gamma is None else f"gamma {gamma:g}"] = {
-            "intervals": found, "line": rate,
-        }  # fmt: skip
+        parts[named(gamma)] = {"intervals": found, "line": rate}
     return {"parts": parts}
 
 
@@ -152,7 +151,7 @@ def panels(table: Table, title: str) -> list[Panel]:
                     tuple(float(e.min()) for _, e in known),
                     tuple(float(e.max()) for _, e in known),
                 ))  # fmt: skip
-        grid = np.linspace(min(gammas), max(gammas), 30)
+        grid = np.linspace(0.1, 3.1, 31)
         for theory, which in THEORIES.items():
             if theory == PLOTTED and not network.endswith("cnn"):
                 continue  # the same as printed
@@ -166,3 +165,21 @@ def panels(table: Table, title: str) -> list[Panel]:
             note="Bars span the intervals of all seeds; training is stable below them.",
         ))  # fmt: skip
     return made
+
+
+def experiment(letter: str, kind: str, network: str, small: str, gammas: Any) -> Experiment:
+    """The experiment behind a panel of Fig. 2 on CIFAR-10."""
+    usual = [None, 0.1, 1.0]
+
+    def both(name: str, squared: Any, entropy: Any, **more: Any) -> list[dict[str, Any]]:
+        return rows(name, "mse", squared, **more) + rows(name, "cross_entropy", entropy, **more)
+
+    smoke = both(small, usual, [None, 1.0], samples=128, steps=8)
+    desk = both(network, gammas, [*usual, 3.0])
+    return Experiment(
+        title=f"Largest stable learning rate of the {kind} network on CIFAR-10",
+        trial=trial,
+        scales={"smoke": Scale(smoke, [1], 3.0), "desk": Scale(desk, 5, 900.0, ("cifar10",))},
+        observe=observe,
+        panels=partial(panels, title=f"Fig. 2{letter}: CIFAR-10, {kind}"),
+    )

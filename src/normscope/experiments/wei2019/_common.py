@@ -28,6 +28,10 @@ THEORIES = {  # name -> which parameters: Wei counts weights alone
 }  # fmt: skip
 
 
+SHOWN = {"wei2019": "Wei, as printed", PLOTTED: "Wei, as plotted",
+         "frozen": "frozen statistics", "corrected": "corrected, train mode"}  # fmt: skip
+
+
 def mlp(widths: list[int], gamma: float | None) -> NetworkSpec:
     """Wei's fully connected network; gamma None is the one without batch norm."""
     return ns.mlp(widths, norm=None if gamma is None else "batch", gamma=gamma, **VARIANCES)
@@ -65,3 +69,8 @@ def lambda_of(spec: NetworkSpec, theory: str, parameters: str = "weights") -> fl
 def critical(lambda_max: float) -> float:
     """Eq. (7): 2 (1 + momentum) / lambda_max."""
     return 2 * (1 + MOMENTUM) / lambda_max
+
+
+def named(gamma: float | None) -> str:
+    """What a part of an observation is called."""
+    return "vanilla" if gamma is None else f"gamma {gamma:g}"

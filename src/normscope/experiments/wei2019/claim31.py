@@ -10,7 +10,7 @@ import torch
 
 import normscope as ns
 from normscope.experiments.experiment import Experiment, Scale, Table
-from normscope.experiments.wei2019._common import cnn, mlp
+from normscope.experiments.wei2019._common import cnn, mlp, named
 from normscope.measure import mean_gradients
 from normscope.spec import NetworkSpec
 
@@ -80,7 +80,7 @@ def observe(table: Table) -> dict[str, Any]:
     for kind in ("fc", "cnn"):
         parts: dict[str, dict[str, Any]] = {}
         for gamma in table.where(kind=kind).values_of("gamma"):
-            name = "vanilla" if gamma is None else f"gamma {gamma:g}"
+            name = named(gamma)
             one = table.where(kind=kind, gamma=gamma)
             sizes = one.values_of("width")
             specs = [spec(kind, n, gamma) for n in sizes]

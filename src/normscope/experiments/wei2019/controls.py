@@ -8,6 +8,7 @@ import numpy as np
 
 from normscope.experiments.experiment import Experiment, Scale, Table
 from normscope.experiments.wei2019._boundary import intervals, middles, rows, trial
+from normscope.experiments.wei2019._common import named
 
 
 def observe(table: Table) -> dict[str, Any]:
@@ -23,17 +24,14 @@ def observe(table: Table) -> dict[str, Any]:
         half = sum(float(np.diff(ends, axis=1).mean()) / 2 for ends in both)
         return {"values": values, "expected": 0.0, "remainder": half}
 
-    def name(gamma: float | None) -> str:
-        return "vanilla" if gamma is None else f"gamma {gamma:g}"
-
     long, full = usual | {"steps": steps[-1]}, few | {"batch_size": batches[-1]}
-    longer = {name(g): shift(g, usual, long) for g in table.where(**long).values_of("gamma")}
-    whole = {name(g): shift(g, few, full) for g in table.where(**full).values_of("gamma")}
+    longer = {named(g): shift(g, usual, long) for g in table.where(**long).values_of("gamma")}
+    whole = {named(g): shift(g, few, full) for g in table.where(**full).values_of("gamma")}
     first = {}
     for gamma in table.where(**usual).values_of("gamma"):
         ends, found = intervals(table, gamma, **usual), middles(table, gamma, **usual)
         half = float(np.diff(np.log10(ends), axis=1).mean())
-        first[name(gamma)] = {
+        first[named(gamma)] = {
             "mean": float(found.min() - found.mean()), "se": 0.0, "n": len(found),
             "expected": 0.0, "remainder": half,
         }  # fmt: skip

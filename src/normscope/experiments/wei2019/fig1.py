@@ -11,15 +11,12 @@ import torch
 import normscope as ns
 from normscope.checks import Array
 from normscope.experiments.experiment import Experiment, Scale, Table, curve
-from normscope.experiments.wei2019._common import PLOTTED, critical, spec_of
+from normscope.experiments.wei2019._common import PLOTTED, SHOWN, THEORIES, critical, named, spec_of
 from normscope.results.panel import Curve, Panel
 
 GRID = np.linspace(0.1, 4.1, 21)
 GRID_ENDS = ("gamma 0.1", "gamma 4.1")
 GAMMAS = [None, 0.1, 0.5, 1.0, 2.0, 3.0, 4.1]
-LINES = ("wei2019", PLOTTED, "frozen", "corrected")
-SHOWN = {"wei2019": "Wei, as printed", PLOTTED: "Wei, as plotted", "frozen": "frozen statistics",
-         "corrected": "corrected, train mode"}  # fmt: skip
 TOP, FLOOR, CEILING = 3500.0, -3.2, 0.5  # ends of the axes: lambda_max and log10 of the rate
 
 
@@ -66,12 +63,12 @@ def observe(table: Table) -> dict[str, Any]:
         }}  # fmt: skip
         gammas = [g for g in one.values_of("gamma") if g is not None]
         plain_net = one("lambda", gamma=None)
-        for theory in (*LINES[:2], "corrected"):
+        for theory in ("wei2019", PLOTTED, "corrected"):
             parts = {}
             for gamma in [None, *gammas]:
                 count = samples if theory == "corrected" else None
                 value = ns.predict(spec_of(network, gamma), theory=theory, samples=count).lambda_max
-                name = "vanilla" if gamma is None else f"gamma {gamma:g}"
+                name = named(gamma)
                 if gamma is not None or theory != "corrected":
                     parts[name] = {
                         "values": one("lambda", gamma=gamma).tolist(), "expected": value,
@@ -100,7 +97,7 @@ def panels(table: Table) -> list[Panel]:
                 return np.log10(critical(1.0) / np.asarray(values)) if rates else np.asarray(values)
 
             curves = []
-            for theory in LINES:
+            for theory in THEORIES:
                 plain, values = line(network, theory)
                 if (theory == PLOTTED and not conv) or (conv and theory == "wei2019" and not rates):
                     continue  # the same as printed; off the axis

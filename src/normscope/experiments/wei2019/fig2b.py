@@ -1,28 +1,5 @@
 """Fig. 2b: the fully connected network on CIFAR-10."""
 
-from __future__ import annotations
+from normscope.experiments.wei2019._boundary import experiment
 
-from functools import partial
-
-from normscope.experiments.experiment import Experiment, Scale
-from normscope.experiments.wei2019 import _boundary
-from normscope.experiments.wei2019._boundary import rows
-
-EXPERIMENT = Experiment(
-    title="Largest stable learning rate of the fully connected network on CIFAR-10",
-    trial=_boundary.trial,
-    scales={
-        "smoke": Scale(
-            rows("digits-fc", "mse", [None, 0.1, 1.0], samples=128, steps=8)
-            + rows("digits-fc", "cross_entropy", [None, 1.0], samples=128, steps=8),
-            [1], 6.0,
-        ),
-        "desk": Scale(
-            rows("cifar-fc", "mse", [None, 0.1, 1.0, 3.0])
-            + rows("cifar-fc", "cross_entropy", [None, 0.1, 1.0, 3.0]),
-            5, 900.0, ("cifar10",),
-        ),
-    },
-    observe=_boundary.observe,
-    panels=partial(_boundary.panels, title="Fig. 2b: CIFAR-10, fully connected"),
-)  # fmt: skip
+EXPERIMENT = experiment("b", "fully connected", "cifar-fc", "digits-fc", [None, 0.1, 1.0, 3.0])

@@ -16,6 +16,7 @@ from normscope.experiments.wei2019._common import (
     critical,
     data_of,
     lambda_of,
+    named,
     spec_of,
 )
 
@@ -56,7 +57,7 @@ def observe(table: Table) -> dict[str, Any]:
     for share in table.values_of("share"):
         for gamma in table.values_of("gamma"):
             one = {"gamma": gamma, "share": share}
-            name = f"{'vanilla' if gamma is None else f'gamma {gamma:g}'}, {share:g} eta*"
+            name = f"{named(gamma)}, {share:g} eta*"
             moves[name] = {"values": table("move", **one).tolist(), "expected": 0.0}
             for kind in ("weights", "biases"):
                 distances = np.ravel(table(kind, **one))

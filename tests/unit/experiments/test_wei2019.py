@@ -1,0 +1,103 @@
+"""What the experiments on Wei et al. (2019) compute from their trials."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import normscope as ns
+from normscope.experiments.claim import claims
+from normscope.experiments.experiment import Table
+from normscope.experiments.rules import judge
+from normscope.experiments.wei2019 import _boundary, claim31, fig1, minimum, training
+from normscope.experiments.wei2019._common import PLOTTED, critical, lambda_of, spec_of
+
+
+def test_the_lines_of_the_theories_by_hand():
+    # Fig. 1c, d: gamma^2/(2 pi) (810 + 540 x + 270 x^2), x = gamma^2/(2 q), q = 1/2 + gamma^2
+    x = 16.81 / (2 * 17.31)
+    by_hand = 16.81 / (2 * math.pi) * (810 + 540 * x + 270 * x**2)
+    assert lambda_of(spec_of("cifar-cnn", 4.1), PLOTTED) == pytest.approx(by_hand, rel=1e-12)
+    assert fig1.crossing(*fig1.line("mnist-fc", "wei2019")) == pytest.approx(2.88, abs=0.01)
+    assert fig1.crossing(*fig1.line("mnist-fc", "corrected")) == pytest.approx(3.75, abs=0.01)
+    assert fig1.crossing(*fig1.line("cifar-cnn", PLOTTED)) == pytest.approx(2.87, abs=0.01)
+
+
+def test_the_crossing_of_a_parabola_is_where_it_reaches_the_level():
+    assert fig1.crossing(2.0 * 2.9**2, 2.0 * fig1.GRID**2) == pytest.approx(2.9, rel=1e-12)
+
+
+def _pairs(samples: int) -> Table:
+    row = {"kind": "pairs", "width": 300, "samples": samples, "gamma": None}
+    return Table([(row | {"seed": s}, {"layers": [1.0, 1.0, 1.0, 1.0]}) for s in range(2)])
+
+
+def test_the_printed_product_of_means_differs_from_the_mean_of_products():
+    found = claim31._pairs(_pairs(20))
+    first = {name: found[name]["parts"]["layer 1"]["theory"][0] for name in found}
+    order = ns.predict(claim31.spec("pairs", 300, None)).order_parameters
+    assert first["eq153-right"] == pytest.approx(300 / 20 * order["qtilde"][0], rel=1e-12)
+    by_hand = 300 / 20 * (order["qtilde"][0] / 20 + 0.95 * order["qtilde_st"][0])
+    assert first["eq153-printed"] == pytest.approx(by_hand, rel=1e-12)
+    whole = ns.predict(claim31.spec("pairs", 300, None), samples=20).per_layer
+    right = [part["theory"][0] for part in found["eq153-right"]["parts"].values()]
+    assert right == pytest.approx(whole.tolist(), rel=1e-9)
+
+
+def test_heavy_ball_shrinks_a_mode_by_what_iterating_it_shows():
+    for rate in (0.05, 1.9, 3.7):
+        now, before, logs = 1.0, 0.0, []
+        for _ in range(4000):
+            now, before = now - rate * now + 0.9 * (now - before), now
+            size = math.hypot(now, before)
+            logs.append(math.log(size))
+            now, before = now / size, before / size
+        assert minimum._radius(rate, 0.9) == pytest.approx(math.exp(np.mean(logs)), abs=2e-3)
+
+
+def test_the_level_of_the_two_sample_test():
+    n = 10_000
+    assert stats.kstwobign.isf(0.01) == pytest.approx(training.LEVEL, abs=1e-3)
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal((2, n))
+    same = stats.ks_2samp(a, b, method="asymp").statistic * math.sqrt(n / 2)
+    other = stats.ks_2samp(a, b + 0.1, method="asymp").statistic * math.sqrt(n / 2)
+    assert same < training.LEVEL < other
+
+
+def _boundaries(distance: float) -> Table:
+    """Five seeds whose boundary is so many decades from the corrected line."""
+    rows = []
+    for loss in ("mse", "cross_entropy"):
+        for gamma in (None, 0.1, 1.0):
+            line = critical(lambda_of(spec_of("digits-fc", gamma), "corrected", "all"))
+            middle = line * 10**distance
+            value = {"diverges": [middle * 0.98, middle / 0.98], "learns": [0.0, math.inf],
+                     "interleaved": False, "lambda": critical(1.0) / line}  # fmt: skip
+            settings = {"network": "digits-fc", "loss": loss, "gamma": gamma}
+            rows += [(settings | {"seed": seed}, value) for seed in range(5)]
+    return Table(rows)
+
+
+@pytest.mark.parametrize(("distance", "verdict"), [(0.0, "reproduced"), (0.2, "not reproduced")])
+def test_boundaries_are_judged_by_their_distance_from_a_line(distance, verdict):
+    found = _boundary.observe(_boundaries(distance))
+    for name in ("mse-diverges-corrected", "cross_entropy-diverges-measured", "mse-vanilla"):
+        assert judge("boundary", found[name], {}).verdict == verdict
+    assert judge("number", found["mse-decades-corrected"], {}).verdict == "reproduced"
+    assert judge("count", found["mse-phases"], {}).verdict == "reproduced"
+    assert len(_boundary.panels(_boundaries(distance), "Fig. 2a")) == 2
+
+
+def test_a_search_without_an_end_is_undecided():
+    found = _boundary.observe(_boundaries(0.0))
+    with np.errstate(divide="ignore"):
+        judged = judge("boundary", found["cross_entropy-learns-wei2019"], {})
+    assert judged.verdict == "undecided"
+
+
+def test_every_claim_reads_an_experiment_of_the_paper_or_the_text():
+    own = [claim for claim in claims().values() if claim.paper == "wei2019"]
+    assert {c.experiment.partition("/")[0] for c in own} == {"wei2019", ""}
+    assert all(c.rule == "reading" for c in own if not c.experiment)
