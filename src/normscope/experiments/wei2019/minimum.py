@@ -51,9 +51,8 @@ def _drawn_labels(model: nn.Module, inputs: Any, draws: int, generator: Any) -> 
     """The Fisher matrix of the Gaussian model by its definition (3), and as Eq. (10)."""
     jacobian = ns.jacobian(ns.Risk(model, inputs, loss="mse", statistics="batch"))
     rows = jacobian.to_dense().numpy().reshape(len(inputs), -1, jacobian.shape[1])
-    product = np.einsum("tkp,tkq->pq", rows, rows)
+    product = np.einsum("tkp,tkq->pq", rows, rows) / len(inputs)
     fisher = ns.fisher(ns.Risk(model, inputs, loss="mse", statistics="batch")).to_dense().numpy()
-    product *= np.trace(fisher) / np.trace(product)  # the operator may carry the root of 1/T
     shape = (draws, *rows.shape[:2])
     noise = torch.randn(shape, generator=generator, dtype=torch.float64).numpy()  # y - f
     slopes = np.einsum("dtk,tkp->dtp", noise, rows)  # grad log p of every drawn label
