@@ -29,6 +29,8 @@ REPRODUCED, PARTLY, FAILED, UNDECIDED, BLOCKED, NOT_RUN = VERDICTS
 MOST_SEEDS = 1000  # above which no number of seeds is named
 WIDEST = 0.5  # decades on each side: a wider interval cannot reproduce a factor
 SIGMA = 3.0  # standard errors
+MOST_NAMED = 6  # parts that are listed by name
+AGREEMENT = ("number", "formula", "bound")
 DIGITS = 1e-9  # relative rounding of stored observations: agreement cannot be asked to more digits
 SIDES = {"positive": 1.0, "negative": -1.0}
 
@@ -64,21 +66,23 @@ def judge(rule: str, observation: Observation, parameters: Mapping[str, Any]) ->
     """Apply a rule; to each part, if the observation has parts.
 
     All parts reproduced is reproduced. Some reproduced and some not, or undecided, is partly. None
-    reproduced and at least one refuted is not reproduced.
+    reproduced and at least one refuted is not reproduced. Rules that test agreement share their
+    rate of false refusals over the parts (Bonferroni), or a claim of many parts would often fail.
     """
     function = RULES[rule]
     if "parts" not in observation:
         return function(observation, **parameters)
     if not observation["parts"]:
         raise InputError("An observation has an empty list of parts: nothing can be judged.")
-    parts = {name: function(part, **parameters) for name, part in observation["parts"].items()}
+    shared = {"family": len(observation["parts"])} if rule in AGREEMENT else {}
+    parts = {n: function(p, **parameters, **shared) for n, p in observation["parts"].items()}
     count = {v: [n for n, p in parts.items() if p.verdict == v] for v in VERDICTS}
     good, bad = len(count[REPRODUCED]), len(count[FAILED])
     verdict = REPRODUCED if good == len(parts) else PARTLY if good or count[PARTLY] else FAILED
     if verdict == FAILED and not bad:
         verdict = UNDECIDED
     worst = max(parts, key=lambda name: _badness(parts[name]))
-    listed = "; ".join(f"{v}: {', '.join(names)}" for v, names in count.items() if names)
+    listed = "; ".join(f"{v}: {_named(names)}" for v, names in count.items() if names)
     seeds = [p.seeds for p in parts.values() if p.seeds is not None]
     needed = [p.seeds_needed for p in parts.values() if p.seeds_needed is not None]
     one = parts[worst]
@@ -124,6 +128,7 @@ def number(
     student: bool = False,
     resolution: float | None = None,
     remainder: float = 0.0,
+    family: int = 1,
 ) -> Judgement:
     """A number agrees with what was expected.
 
@@ -138,6 +143,7 @@ def number(
         student: Student's quantile in place of three standard errors.
         resolution: a tolerance above this is too noisy to decide.
         remainder: added to the tolerance.
+        family: number of tests that share the rate of false refusals.
     """
     mean, se, n = _estimate(observation, log10=log10)
     target = observation.get("expected", expected)
@@ -150,7 +156,7 @@ def number(
         return replace(nothing, observed=_back(mean, log10), expected=target)
 
     def allowed(runs: int) -> float:
-        factor = _student(runs) if single or student else _three(runs)
+        factor = (_student if single or student else _three)(runs, family)
         sd = se * math.sqrt(n)
         spread = sd * math.sqrt(1 + 1 / runs) if single else sd / math.sqrt(runs)
         return factor * spread + observation.get("remainder", remainder) + digits
@@ -175,6 +181,7 @@ def formula(
     terms: int = 1,
     relative: bool = True,
     resolution: float = 0.25,
+    family: int = 1,
 ) -> Judgement:
     """A formula for wide networks holds in the limit.
 
@@ -189,6 +196,7 @@ def formula(
             sizes than terms.
         relative: distances are fractions of the theory.
         resolution: three standard errors above this are too noisy to decide.
+        family: number of tests that share the rate of false refusals.
     """
     sizes, theory = (np.atleast_1d(np.asarray(observation[k], float)) for k in ("sizes", "theory"))
     groups = [np.asarray(group, float) for group in observation["values"]]
@@ -215,13 +223,13 @@ def formula(
         offset, se = float(inverse[0] @ (gap / errors)), float(np.linalg.norm(inverse[0]))
     else:
         offset, se = float(gap[0]), float(errors[0])
-    tolerance = _three(n) * se
+    tolerance = _three(n, family) * se
     words = f"in the limit of large sizes off by {offset:+.3g} +- {se:.2g}"
     words += " of the theory" if relative else ""
     verdict, needed = REPRODUCED if abs(offset) <= tolerance else FAILED, None
     if verdict == REPRODUCED and tolerance > resolution:
         verdict, words = UNDECIDED, f"too noisy: {words}"
-        needed = _first(lambda runs: _three(runs) * se * math.sqrt(n / runs) <= resolution)
+        needed = _first(lambda runs: _three(runs, family) * se * math.sqrt(n / runs) <= resolution)
     return Judgement(
         verdict, float(means[last]), expected, abs(offset), tolerance, words, n, needed
     )
@@ -272,7 +280,7 @@ def sign(
 
 
 def bound(
-    observation: Observation, *, direction: str = "positive", slack: float = 0.0
+    observation: Observation, *, direction: str = "positive", slack: float = 0.0, family: int = 1
 ) -> Judgement:
     """An inequality is not violated, one-sided at three standard errors.
 
@@ -283,13 +291,14 @@ def bound(
         observation: what was observed.
         direction: ``"positive"`` if inside means above zero.
         slack: a finite-size remainder that is allowed; the observation may have its own.
+        family: number of tests that share the rate of false refusals.
     """
     check_choice("direction", direction, SIDES)
     side, (mean, se, n) = SIDES[direction], _estimate(observation)
     if (nothing := _undecided(mean, se, n, 0.0)) is not None:
         outside = side * mean == -math.inf
         return replace(nothing, verdict=FAILED, error=math.inf) if outside else nothing
-    tolerance = _three(n) * se + float(observation.get("slack", slack))
+    tolerance = _three(n, family) * se + float(observation.get("slack", slack))
     verdict = REPRODUCED if side * mean >= -tolerance else FAILED
     words = f"inside the bound by {side * mean:.3g}, noise {tolerance:.2g}"
     return Judgement(verdict, mean, 0.0, max(0.0, -side * mean), tolerance, words, n)
@@ -429,13 +438,19 @@ def _undecided(mean: float, se: float, n: int, goal: float) -> Judgement | None:
 
 
 @cache
-def _student(n: int) -> float:
+def _student(n: int, family: int = 1) -> float:
     """Two-sided 95 % quantile for the mean of n runs; one run is exact if it is used at all."""
-    return float(stats.t.ppf(0.975, max(n - 1, 1)))
+    return float(stats.t.isf(0.025 / family, max(n - 1, 1)))
 
 
-def _three(n: int) -> float:
-    return max(SIGMA, _student(n))
+@cache
+def _three(n: int, family: int = 1) -> float:
+    """Three standard errors, or more for few runs or several tests."""
+    return max(float(stats.norm.isf(stats.norm.sf(SIGMA) / family)), _student(n, family))
+
+
+def _named(names: list[str]) -> str:
+    return ", ".join(names) if len(names) <= MOST_NAMED else f"{len(names)} parts"
 
 
 def _first(enough: Callable[[int], bool]) -> int | None:

@@ -509,3 +509,24 @@ def test_infinite_as_expected_is_said():
 
 def test_every_rule_is_tested_here():
     assert set(RULES) <= set(globals())
+
+
+def test_parts_share_the_rate_of_false_refusals():
+    """A true claim of many parts fails as rarely as one of one part."""
+    rng = np.random.default_rng(11)
+    runs, parts, n = 1500, 12, 400
+    refused = 0
+    for means in rng.standard_normal((runs, parts)):
+        seen = {str(i): {"mean": m, "se": 1.0, "n": n} for i, m in enumerate(means)}
+        refused += judge("number", {"parts": seen}, {"expected": 0.0}).verdict != "reproduced"
+    rate, allowed = refused / runs, 2 * stats.norm.sf(3.0)
+    assert rate <= allowed + 3 * np.sqrt(allowed / runs)
+    one = judge("number", {"mean": 3.1, "se": 1.0, "n": n}, {"expected": 0.0})
+    assert one.verdict == "not reproduced"
+
+
+def test_many_parts_are_counted_and_few_are_named():
+    few = judge("count", {"parts": {"a": {"holds": [True]}, "b": {"holds": [False]}}}, {})
+    assert few.reason.startswith("reproduced: a; not reproduced: b")
+    many = judge("count", {"parts": {str(i): {"holds": [True]} for i in range(20)}}, {})
+    assert many.reason.startswith("reproduced: 20 parts.")
