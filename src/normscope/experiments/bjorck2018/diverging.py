@@ -99,6 +99,6 @@ EXPERIMENT = Experiment(
     panels=panels,
     scales={
         "smoke": Scale(_SMALL, seeds=2, seconds=3),
-        "desk": Scale({}, seeds=5, seconds=250, data=("cifar10",)),
+        "desk": Scale({}, seeds=5, seconds=210, data=("cifar10",)),
     },
 )

@@ -192,7 +192,7 @@ EXPERIMENT = Experiment(
     panels=panels,
     scales={
         "smoke": Scale({"size": 40, "sparse": 100}, seeds=2, seconds=1),
-        "desk": Scale({"size": 200, "sparse": 1000}, seeds=20, seconds=20),
+        "desk": Scale({"size": 200, "sparse": 1000}, seeds=20, seconds=10),
     },
     own_scale=True,
 )

@@ -192,8 +192,8 @@ EXPERIMENT = Experiment(
     observe=observe,
     panels=panels,
     scales={
-        "smoke": Scale(_ALL | DIGITS | {"batch": 24}, seeds=2, seconds=20),
-        "desk": Scale(_ALL, seeds=5, seconds=600, data=("cifar10",)),
+        "smoke": Scale(_ALL | DIGITS | {"batch": 24}, seeds=2, seconds=14),
+        "desk": Scale(_ALL, seeds=5, seconds=520, data=("cifar10",)),
     },
     own_scale=True,
 )

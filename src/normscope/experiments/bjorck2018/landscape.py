@@ -62,7 +62,7 @@ EXPERIMENT = Experiment(
     panels=panels,
     scales={
         "smoke": Scale({"norm": list(NAMES), "depth": 8, "batch": 16} | DIGITS, seeds=2, seconds=3),
-        "desk": Scale({"norm": list(NAMES)}, seeds=5, seconds=200, data=("cifar10",)),
+        "desk": Scale({"norm": list(NAMES)}, seeds=5, seconds=270, data=("cifar10",)),
     },
     own_scale=True,
 )

@@ -171,7 +171,7 @@ EXPERIMENT = Experiment(
     panels=panels,
     scales={
         "smoke": Scale({"size": [50, 100]}, seeds=2, seconds=0.5),
-        "desk": Scale({"size": [250, 500, 1000]}, seeds=20, seconds=90),
+        "desk": Scale({"size": [250, 500, 1000]}, seeds=20, seconds=83),
     },
     own_scale=True,
 )

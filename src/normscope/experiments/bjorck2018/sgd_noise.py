@@ -107,6 +107,6 @@ EXPERIMENT = Experiment(
         "smoke": Scale({"data": "digits", "samples": 200, "draws": 100, "coupled": 128},
                        seeds=2, seconds=4),
         "desk": Scale({"data": "mnist", "samples": 2000, "draws": 400, "coupled": 512},
-                      seeds=5, seconds=60, data=("mnist",)),
+                      seeds=5, seconds=34, data=("mnist",)),
     },
 )  # fmt: skip
