@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -45,6 +45,12 @@ def over_sizes(sizes: Sequence[int], values: Array, theory: Any) -> dict[str, An
     """An observation of the rule ``formula``: values (seeds, sizes), theory for each size."""
     expected = np.broadcast_to(np.asarray(theory, float), (len(sizes),))
     return {"sizes": list(sizes), "values": values.T.tolist(), "theory": expected.tolist()}
+
+
+def parts(groups: Mapping[Any, Any], **more: Any) -> dict[str, Any]:
+    """An observation with a part for each group of values; numbers are loads alpha."""
+    named = {k if isinstance(k, str) else f"alpha={k:g}": v for k, v in groups.items()}
+    return {"parts": {k: {"values": np.asarray(v).tolist(), **more} for k, v in named.items()}}
 
 
 def exact(value: Any, expected: Any, remainder: float = 0.0) -> dict[str, Any]:

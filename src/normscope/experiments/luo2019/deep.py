@@ -9,7 +9,7 @@ import torch
 
 import normscope as ns
 from normscope.experiments.experiment import Experiment, Scale, Table, curve
-from normscope.experiments.luo2019._common import over_sizes
+from normscope.experiments.luo2019._common import over_sizes, parts
 from normscope.experiments.rules import fitted_slope
 from normscope.results.panel import Panel
 
@@ -72,22 +72,21 @@ def observe(table: Table) -> dict[str, Any]:
         return {"parts": made}
 
     whole, alone = main("together"), sum(main(name)[:, 2] for name in LAYERS)
-    parts = whole / alone
+    shares = {f"M={m}": share for m, share in zip(SIZES, (whole / alone).T, strict=True)}
     chosen = {"M=16 to 64": EARLY, "M=64 to 256": LATE}
     slopes = {k: fitted_slope([SIZES[i] for i in v], whole[:, v].T) | {"expected": -1.0}
               for k, v in chosen.items()}  # fmt: skip
     noise = 0.8 * np.sqrt(24 / main("samples")[0])  # mean |excess kurtosis| of a Gaussian sample
     kurtosis, off = main("kurtosis"), main("off")
     last = f"excess kurtosis, layer {kurtosis.shape[1]}"
-    shares = small("negative")
+    below = small("negative")
     return {
         "strength-1overM": {"parts": slopes},
         "c4-deep": ratios(0),
         "c4-deep-corrected": ratios(1),
-        "c4-psd": {"holds": [bool(s == 0) for s in shares[:, 1]]},
-        "c4-psd-fresh": {"holds": [bool(s > 0) for s in shares[:, 0]]},
-        "c4-additive": {"parts": {f"M={m}": {"values": parts[:, k].tolist(), "expected": 1.0}
-                                  for k, m in enumerate(SIZES)}},
+        "c4-psd": {"holds": [bool(s == 0) for s in below[:, 1]]},
+        "c4-psd-fresh": {"holds": [bool(s > 0) for s in below[:, 0]]},
+        "c4-additive": parts(shares, expected=1.0),
         "wn-not-pn": {"parts": {
             last: {"values": kurtosis[:, -1].tolist(), "threshold": float(noise)},
             "error of Eq. (4), last less first": {"values": (off[:, -1] - off[:, 0]).tolist()}}},

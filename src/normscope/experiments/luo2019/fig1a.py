@@ -6,7 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from normscope.checks import Array
 from normscope.experiments.experiment import Experiment, Scale, Table, curve
+from normscope.experiments.luo2019._common import parts
 from normscope.results.panel import Curve, Panel
 from normscope.theory import teacher_student as ts
 
@@ -36,33 +38,29 @@ def observe(table: Table) -> dict[str, Any]:
         "decay": lambda a: ts.weight_norm_error(a, zeta=ZETA, noise_variance=NOISE),
     }
 
-    def off(name: str, theory: str, alpha: float) -> list[float]:
-        found = table(name, alpha=alpha) / theories[theory](alpha).error[0] - 1
-        return [float(value) for value in found]
+    def off(name: str, theory: str, alpha: float) -> Array:
+        return table(name, alpha=alpha) / theories[theory](alpha).error[0] - 1
 
     def sides(name: str, theory: str) -> dict[str, Any]:
-        parts = {
-            side: [value for a in loads if low < a < high for value in off(name, theory, a)]
+        found = {
+            side: np.concatenate([off(name, theory, a) for a in loads if low < a < high])
             for side, (low, high) in SIDES.items()
         }
-        return {"parts": {side: {"values": v, "expected": 0.0} for side, v in parts.items()}}
+        return parts(found, expected=0.0)
 
-    def differences(first: str, second: str, chosen: list[float]) -> dict[str, Any]:
-        pairs = {a: (table(first, alpha=a) - table(second, alpha=a)).tolist() for a in chosen}
-        return {"parts": {f"alpha={a:g}": {"values": v} for a, v in pairs.items()}}
+    def differences(first: str, second: str) -> dict[str, Any]:
+        near = [a for a in loads if 0.85 < a < 1.15]
+        return parts({a: table(first, alpha=a) - table(second, alpha=a) for a in near})
 
-    near = [a for a in loads if 0.85 < a < 1.15]
     others = [name for name in table.names if name != "best"]
-    better = {name: np.log10(table("best") / table(name)).tolist() for name in others}
-    on_curve = {f"alpha={a:g}": {"values": off(last, "decay", a)} for a in loads}
     return {
         "fig1a-vanilla": sides("vanilla", "vanilla"),
         "fig1a-zeta": sides("decay", "printed"),
         "fig1a-zeta-corrected": sides("decay", "decay"),
-        "fig1a-optimal": {"parts": {name: {"values": v} for name, v in better.items()}},
-        "fig1a-below": differences("decay", "vanilla", near),
-        "fig1a-bn": {"parts": on_curve},
-        "fig1a-bn-steps": differences(last, before, near),
+        "fig1a-optimal": parts({name: np.log10(table("best") / table(name)) for name in others}),
+        "fig1a-below": differences("decay", "vanilla"),
+        "fig1a-bn": parts({a: off(last, "decay", a) for a in loads}),
+        "fig1a-bn-steps": differences(last, before),
     }
 
 

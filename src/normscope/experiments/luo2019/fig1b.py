@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from normscope.experiments.experiment import Experiment, Scale, Table, curve
-from normscope.experiments.luo2019._common import over_sizes
+from normscope.experiments.luo2019._common import over_sizes, parts
 from normscope.results.panel import Panel
 from normscope.sweeps.plan import grid
 from normscope.theory import teacher_student as ts
@@ -58,18 +58,16 @@ def observe(table: Table) -> dict[str, Any]:
     closed = {}
     for a in (1.8, 1.95):
         short, long = (large(name, alpha=a) for name in ("vanilla", "longer"))
-        closed[f"alpha={a:g}"] = {"values": ((long - short) / (published(a) - short)).tolist()}
-    lower = {f"alpha={a:g}": {"values": (clean("vanilla", alpha=a) - (1 - a / 4)).tolist()}
-             for a in clean.values_of("alpha")}  # fmt: skip
-    ratios = {a: large("bn", alpha=a) / large("decay", alpha=a) for a in loads}
-    equal = {f"alpha={a:g}": {"values": (r - 1).tolist()} for a, r in ratios.items()}
+        closed[a] = (long - short) / (published(a) - short)
+    lower = {a: clean("vanilla", alpha=a) - (1 - a / 4) for a in clean.values_of("alpha")}
+    equal = {a: large("bn", alpha=a) / large("decay", alpha=a) - 1 for a in loads}
     return {
         "fig1b-theory": {"parts": theory},
         "fig1b-theory-corrected": {"parts": dict(sorted(convex.items()))},
-        "fig1b-dashed": {"parts": closed},
-        "fig1b-lower": {"parts": lower},
+        "fig1b-dashed": parts(closed),
+        "fig1b-lower": parts(lower),
         "fig1b-decay": {"values": (highest("decay") - highest("vanilla")).tolist()},
-        "fig1b-bn": {"parts": equal},
+        "fig1b-bn": parts(equal),
         "fig1b-bn-peak": {"values": (highest("bn") - highest("vanilla")).tolist()},
     }
 

@@ -8,6 +8,7 @@ import numpy as np
 
 import normscope as ns
 from normscope.experiments.experiment import Experiment, Scale, Table, curve
+from normscope.experiments.luo2019._common import parts
 from normscope.nn.norm import PopulationRefresher
 from normscope.results.panel import Panel
 from normscope.train import adaptive_gamma_decay
@@ -48,8 +49,7 @@ def observe(table: Table) -> dict[str, Any]:
         "gap to the training loss": gap["BN M = 1024"] - gap["BN M = 128"],
     }
     lost = {"values": (other["accuracy"] - small["accuracy"]).tolist(), "expected": 0.0}
-    return {"fig3": {"parts": {k: {"values": v.tolist()} for k, v in grows.items()}},
-            "fig3-pn": lost}  # fmt: skip
+    return {"fig3": parts(grows), "fig3-pn": lost}
 
 
 def panels(table: Table) -> list[Panel]:

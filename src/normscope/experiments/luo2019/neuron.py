@@ -9,7 +9,7 @@ from scipy.special import expit, spence
 
 from normscope.checks import Array
 from normscope.experiments.experiment import Experiment, Scale, Table, curve
-from normscope.experiments.luo2019._common import LAWS, draw, nodes, over_sizes
+from normscope.experiments.luo2019._common import LAWS, draw, nodes, over_sizes, parts
 from normscope.results.panel import Panel
 from normscope.theory import regularization as theory
 
@@ -120,12 +120,10 @@ def observe(table: Table) -> dict[str, Any]:
         "eq3-mismatch": of("other labels", _published("other labels")),
         "eq3-mismatch-corrected": of("other labels", _complete("other labels")),
         "eq3-independent": of("independent", _published("gamma=1")),
-        "eq3-independent-equal": {"parts": {
-            f"M={m}": {"values": shift[:, k].tolist(), "expected": 0.0}
-            for k, m in enumerate(SIZES)}},
+        "eq3-independent-equal": parts({f"M={m}": shift[:, k] for k, m in enumerate(SIZES)}),
         "eq3-I": {"values": squared[0], "expected": curved},
         "eq3-I-drawn": {"values": squared[1], "expected": curved},
-        "eq3-Rf": {"parts": {k: {"values": [r[k] for r in ratios]} for k in ratios[0]}},
+        "eq3-Rf": parts({k: [r[k] for r in ratios] for k in ratios[0]}),
         "eq3-relu": of("relu", np.array([theory.relu_decay(m) for m in SIZES])),
         "eq3-nongauss": {"parts": {k: of(k, _published(k)) for k in skewed}},
         "eq3-nongauss-corrected": {"parts": {k: of(k, _complete(k)) for k in skewed}},

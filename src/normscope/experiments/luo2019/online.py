@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from normscope.experiments.experiment import Experiment, Scale, Table, curve
+from normscope.experiments.luo2019._common import parts
 from normscope.results.panel import Curve, Panel
 from normscope.theory import teacher_student as ts
 
@@ -106,7 +107,7 @@ def observe(table: Table) -> dict[str, Any]:
         "table1-sgd": boundary(slopes["sgd"]),
         "table1-slopes": {"parts": {f"{m}, {k}": v for m in slopes
                                     for k, v in rates(slopes[m]).items()}},
-        "sec1-faster": {"parts": {k: {"values": v.tolist()} for k, v in quicker.items()}},
+        "sec1-faster": parts(quicker),
         "sec3-larger-lr": {"holds": (~plain & decayed).ravel().tolist()},
         "sec3-larger-lr-free": {"holds": plain.ravel().tolist()},
     }  # fmt: skip

@@ -10,6 +10,7 @@ import numpy as np
 
 import normscope as ns
 from normscope.experiments.experiment import Experiment, Scale, Table, curve
+from normscope.experiments.luo2019._common import parts
 from normscope.results.panel import Panel
 
 SIZES = (2, 4, 8, 32)
@@ -52,11 +53,10 @@ def observe(table: Table) -> dict[str, Any]:
     """Differences of accuracy between neighbours; logarithms of CPU time."""
     gain = np.diff(table("accuracy", part="digits"), axis=1)
     names = [f"M={a} to {b}" for a, b in pairwise(SIZES)]
-    grows = {name: {"values": gain[:, k].tolist()} for k, name in enumerate(names)}
     timed = [part for part in table.values_of("part") if part in NETS]
     return {
-        "small-M": {"parts": grows},
-        "b3-speed": {"parts": {p: {"values": table("log", part=p).tolist()} for p in timed}},
+        "small-M": parts(dict(zip(names, gain.T, strict=True))),
+        "b3-speed": parts({name: table("log", part=name) for name in timed}),
     }
 
 
