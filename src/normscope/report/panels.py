@@ -14,11 +14,13 @@ from normscope.report.style import (
     plain_axis,
     positive,
     tips,
+    whole_axis,
 )
 from normscope.results.panel import Curve, Panel
 
 WIDTH, HEIGHT = 460, 300
 COLOURS = (*PALETTE, "#6c5ce7", "#7a5230", "#3d6b35", "#8a8f98")
+MOST_WHOLE = 300  # whole numbers, such as layers, on an axis of their own kind
 MANY = 12  # points from which on measurements are joined by a thin line
 DASHES = {"line": [1, 0], "dashed": [6, 4]}
 # a legend for each kind: what is measured has circles there, theory has lines
@@ -34,15 +36,18 @@ def panel_chart(panel: Panel) -> Any:
     x = _x(panel, places, named=named)
     y = {"title": panel.y, **(log_axis(ends) if panel.log_y else plain_axis())}
     names = list(dict.fromkeys(one.name for one in panel.curves))
-    colours = {name: COLOURS[i % len(COLOURS)] for i, name in enumerate(names)}
+    first = {name: name.partition(":")[0] for name in names}  # "A: theory" is of A's colour
+    own = {name: key if key in names else name for name, key in first.items()}
+    order = list(dict.fromkeys(own.values()))
+    colours = {name: COLOURS[order.index(key) % len(COLOURS)] for name, key in own.items()}
     groups = []
     for styles, symbol in LEGENDS.items():
-        own = [row for row in rows if row["style"] in styles]
-        scale = named_scale({r["curve"]: colours[r["curve"]] for r in own})
+        kind = [row for row in rows if row["style"] in styles]
+        scale = named_scale({r["curve"]: colours[r["curve"]] for r in kind})
         shown = alt.Legend(symbolType=symbol, symbolStrokeWidth=2.5) if len(names) > 1 else None
         colour = alt.Color("curve:N", title=None, sort=names, scale=scale, legend=shown)
-        drawn = [_layers(s, [r for r in own if r["style"] == s], x, y, colour) for s in styles]
-        if own:
+        drawn = [_layers(s, [r for r in kind if r["style"] == s], x, y, colour) for s in styles]
+        if kind:
             groups.append(alt.layer(*(layer for layers in drawn for layer in layers)))
     notes = [panel.note] if panel.note else []
     heading = alt.Title(panel.title, subtitle=notes)
@@ -56,6 +61,9 @@ def _x(panel: Panel, places: list[Any], *, named: bool) -> Any:
         return alt.X(
             "x:N", title=panel.x, sort=order, axis=alt.Axis(labelAngle=-30, labelLimit=200)
         )
+    whole = places and all(float(place).is_integer() for place in places)
+    if whole and not panel.log_x and max(places) - min(places) <= MOST_WHOLE:
+        return alt.X("x:Q", title=panel.x, **whole_axis(int(min(places)), int(max(places))))
     axis = log_axis(places) if panel.log_x else plain_axis()
     return alt.X("x:Q", title=panel.x, **axis)
 
