@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from normscope.checks import Array
-from normscope.experiments.experiment import Table, curve
+from normscope.experiments.experiment import Experiment, Scale, Table, curve
 from normscope.experiments.rules import fitted_slope
 from normscope.measure import Risk
 from normscope.measure.gram import gram_matrix
@@ -42,6 +42,11 @@ def spec(network: str, widths: Sequence[int], **options: Any) -> NetworkSpec:
     return mlp(list(widths), activation=activation, **given)
 
 
+def built(of: NetworkSpec, seed: int) -> Any:
+    """The module in float64."""
+    return build(of, seed, dtype=torch.float64)
+
+
 def gaussian(*shape: int, seed: int, stream: str = "inputs") -> torch.Tensor:
     """Independent standard normal numbers, Eq. (3)."""
     generator = torch.Generator().manual_seed(child_seed(seed, stream))
@@ -54,8 +59,7 @@ def risk(
 ) -> Risk:  # fmt: skip
     """A random network on Gaussian inputs; only weights are differentiated, as in the theory."""
     x = gaussian(samples, math.prod(of.input_shape), seed=seed) if inputs is None else inputs
-    model = build(of, seed, dtype=torch.float64)
-    return Risk(model, x, loss="mse", parameters=parameters, statistics=statistics)
+    return Risk(built(of, seed), x, loss="mse", parameters=parameters, statistics=statistics)
 
 
 def gram(of: NetworkSpec, samples: int, seed: int, **options: Any) -> Array:
@@ -169,3 +173,9 @@ def width_panel(
 
     made = [curve(name, widths, values(of), style=style) for name, (of, style) in curves.items()]
     return Panel(title, "width M", "largest eigenvalue of F", tuple(made), True, True, note)
+
+
+def experiment(title: str, trial: Any, smoke: Scale, desk: Scale, **functions: Any) -> Experiment:
+    """An experiment whose desk scale is the authors' own."""
+    scales = {"smoke": smoke, "desk": desk}
+    return Experiment(title, trial, scales, own_scale=True, **functions)

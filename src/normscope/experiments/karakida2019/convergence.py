@@ -7,21 +7,19 @@ from typing import Any
 import numpy as np
 import torch
 
-from normscope.experiments.experiment import Experiment, Scale, Table
-from normscope.experiments.karakida2019._common import gaussian, spec
+from normscope.experiments.experiment import Scale, Table
+from normscope.experiments.karakida2019 import _common as common
 from normscope.experiments.rules import fitted_slope
-from normscope.nn.build import build
 from normscope.results.panel import Curve, Panel
-from normscope.spec import NetworkSpec
 
 NETS = ("relu", "tanh")
 
 
 def trial(network: str, width: int, seed: int) -> dict[str, Any]:
     """q-tilde^1 of one pair of samples; ``fresh`` propagates back through other weights."""
-    of = spec(network, [width] * 3 + [1])
-    first, second = (_built(of, s) for s in (seed, seed + 1_000_000))
-    x = gaussian(2, width, seed=seed)
+    of = common.spec(network, [width] * 3 + [1])
+    first, second = (common.built(of, s) for s in (seed, seed + 1_000_000))
+    x = common.gaussian(2, width, seed=seed)
     u1 = first.layer1(x)
     u2 = first.layer2(first.act1(u1))
     slopes = [torch.func.jvp(first.act1, (u,), (torch.ones_like(u),))[1] for u in (u1, u2)]
@@ -33,10 +31,6 @@ def trial(network: str, width: int, seed: int) -> dict[str, Any]:
 
     with torch.no_grad():
         return {"pair": overlap(first), "fresh": overlap(second)}
-
-
-def _built(of: NetworkSpec, seed: int) -> Any:
-    return build(of, seed, dtype=torch.float64)
 
 
 def observe(table: Table) -> dict[str, Any]:
@@ -77,16 +71,11 @@ def panels(table: Table) -> list[Panel]:
     return made
 
 
-EXPERIMENT = Experiment(
-    title="Convergence of the backward order parameter of one pair of samples",
-    trial=trial,
-    scales={
-        "smoke": Scale({"network": list(NETS), "width": [50, 100, 200]}, seeds=20, seconds=3),
-        "desk": Scale(
-            {"network": list(NETS), "width": [100, 200, 400, 800, 1600]}, seeds=100, seconds=190
-        ),
-    },
+EXPERIMENT = common.experiment(
+    "Convergence of the backward order parameter of one pair of samples",
+    trial,
+    Scale({"network": list(NETS), "width": [50, 100, 200]}, seeds=20, seconds=3),
+    Scale({"network": list(NETS), "width": [100, 200, 400, 800, 1600]}, seeds=100, seconds=190),
     observe=observe,
     panels=panels,
-    own_scale=True,
 )

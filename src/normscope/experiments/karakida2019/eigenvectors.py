@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 from scipy.sparse.linalg import eigsh
 
-from normscope.experiments.experiment import Experiment, Scale, Table
+from normscope.experiments.experiment import Scale, Table
 from normscope.experiments.karakida2019 import _common as common
-from normscope.experiments.karakida2019._common import order
 from normscope.sweeps.plan import grid
 
 
@@ -46,7 +45,10 @@ def observe(table: Table) -> dict[str, Any]:
     layer = [("relu-layer", c) for c in table.where(network="relu-layer").values_of("outputs")]
 
     def parts(cells: list[tuple[str, int]], name: str, **limit: float) -> dict[str, Any]:
-        made = {f"{n}, C={c}": order(table, name, network=n, outputs=c, **limit) for n, c in cells}
+        made = {
+            f"{n}, C={c}": common.order(table, name, network=n, outputs=c, **limit)
+            for n, c in cells
+        }
         return {"parts": made}
 
     singles = [cell for cell in plain if cell[1] == 1]
@@ -72,13 +74,10 @@ def _cells(widths: list[int], seeds: int) -> list[dict[str, Any]]:
     ]
 
 
-EXPERIMENT = Experiment(
-    title="Leading eigenvectors of the Fisher matrix and mean gradients",
-    trial=trial,
-    scales={
-        "smoke": Scale(_cells([30, 60], 3), seconds=2),
-        "desk": Scale(_cells([100, 200, 400], 20), seconds=200),
-    },
+EXPERIMENT = common.experiment(
+    "Leading eigenvectors of the Fisher matrix and mean gradients",
+    trial,
+    Scale(_cells([30, 60], 3), seconds=2),
+    Scale(_cells([100, 200, 400], 20), seconds=200),
     observe=observe,
-    own_scale=True,
 )

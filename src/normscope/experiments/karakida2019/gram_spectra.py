@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from normscope.experiments.experiment import Experiment, Scale, Table
+from normscope.experiments.experiment import Scale, Table
 from normscope.experiments.karakida2019 import _common as common
-from normscope.experiments.karakida2019._common import order, over_widths, spectrum
 from normscope.results.panel import Panel
 from normscope.results.prediction import Prediction
 from normscope.sweeps.plan import grid
@@ -26,7 +25,7 @@ def trial(network: str, width: int, regime: str, outputs: int, seed: int) -> dic
     """Spectra of one network, with and without the mean of its outputs."""
     of, samples = common.spec(network, [width] * 3 + [outputs]), REGIMES[regime](width)
     matrix = common.gram(of, samples, seed)
-    own, less = spectrum(matrix), spectrum(common.centred(matrix))
+    own, less = common.spectrum(matrix), common.spectrum(common.centred(matrix))
     same = np.einsum("sktk->st", matrix) * samples / outputs
     found = own | {f"centred_{name}": value for name, value in less.items()}
     found["direction"] = float(same.mean())
@@ -36,7 +35,7 @@ def trial(network: str, width: int, regime: str, outputs: int, seed: int) -> dic
         traces = np.einsum("gtt->g", groups) / few - groups.mean((1, 2))
         found[f"trace{few}"] = float(outputs * traces.mean())
     if network == "relu-biases":
-        everything = spectrum(common.gram(of, samples, seed, parameters=None))["top"]
+        everything = common.spectrum(common.gram(of, samples, seed, parameters=None))["top"]
         found["bias_share"] = 1 - own["top"] / everything
     return found
 
@@ -56,7 +55,7 @@ def observe(table: Table) -> dict[str, Any]:
         def value(width: int) -> float:
             return float(theory(_prediction(cell, width, few, **options)))
 
-        return over_widths(table, name, value, **_where(cell))
+        return common.over_widths(table, name, value, **_where(cell))
 
     def each(some: Iterable[Cell], name: str, theory: Callable[[Any], Any]) -> dict[str, Any]:
         return {"parts": {_name(cell): at(cell, name, theory) for cell in some}}
@@ -73,9 +72,9 @@ def observe(table: Table) -> dict[str, Any]:
         "eq11-corrected": each(FIGURE, "trace", _sum),
         "sharp-order": each(FIGURE, "top", lambda p: p.A2),
         "mean-order": each(FIGURE, "trace", lambda p: p.kappa1 * p.num_parameters / p.samples),
-        "centred": order(table, "top", network="tanh-centred"),
-        "noncentred-act": order(table, "top", **_where(FIGURE[0])),
-        "lemmaA1-bias": order(table, "bias_share", network="relu-biases"),
+        "centred": common.order(table, "top", network="tanh-centred"),
+        "noncentred-act": common.order(table, "top", **_where(FIGURE[0])),
+        "lemmaA1-bias": common.order(table, "bias_share", network="relu-biases"),
         "thm3.3-OM": inside((c for c in paper if c[1] != "T=20"), "lower", "upper"),
         "fig1-looseness": inside(FIGURE, "lower", "upper"),
         "fig1-looseness-c2": inside(FIGURE, "second moment"),
@@ -87,7 +86,7 @@ def observe(table: Table) -> dict[str, Any]:
     }  # fmt: skip
     for letter, cell in zip("ab", FIGURE, strict=True):
         seen[f"fig1{letter}-plain"] = at(cell, "top", lambda p: p.lambda_max)
-        slow = order(table, "centred_top", below=0.5, **_where(cell))
+        slow = common.order(table, "centred_top", below=0.5, **_where(cell))
         parts = {"order below M^(1/2)": slow, "above the line": _inside(table, cell, "lower")}
         seen[f"fig1{letter}-mean"] = {"parts": parts}
     return seen
@@ -164,14 +163,11 @@ def _cells(widths: Sequence[int], figure: int, rest: int) -> list[dict[str, Any]
     ]
 
 
-EXPERIMENT = Experiment(
-    title="Spectra of Gram matrices over widths, plain and with the mean of the outputs subtracted",
-    trial=trial,
-    scales={
-        "smoke": Scale(_cells([40, 60, 80], 4, 2), seconds=4),
-        "desk": Scale(_cells([100, 200, 400, 800], 100, 40), seconds=400),
-    },
+EXPERIMENT = common.experiment(
+    "Spectra of Gram matrices over widths, plain and with the mean of the outputs subtracted",
+    trial,
+    Scale(_cells([40, 60, 80], 4, 2), seconds=4),
+    Scale(_cells([100, 200, 400, 800], 100, 40), seconds=400),
     observe=observe,
     panels=panels,
-    own_scale=True,
 )

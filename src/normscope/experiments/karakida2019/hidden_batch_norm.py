@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from normscope.experiments.experiment import Experiment, Scale, Table
+from normscope.experiments.experiment import Scale, Table
 from normscope.experiments.karakida2019 import _common as common
-from normscope.experiments.karakida2019._common import limit, order, over_widths, spectrum
 from normscope.results.panel import Panel
 from normscope.sweeps.plan import grid
 from normscope.theory import gradient_growth
@@ -20,13 +19,15 @@ def trial(network: str, width: int, samples: str, depth: int, seed: int) -> dict
     """Spectrum of one network; at 100 samples also without norm and with frozen statistics."""
     widths, count = [width] * depth + [1], {"T=M": width, "T=2M": 2 * width, "T=100": 100}[samples]
     of = common.spec(network, widths, norm="batch")
-    found: dict[str, Any] = spectrum(common.gram(of, count, seed))
+    found: dict[str, Any] = common.spectrum(common.gram(of, count, seed))
     if samples == "T=100":
-        found["frozen"] = spectrum(common.gram(of, count, seed, statistics="frozen"))["top"]
-        found["plain"] = spectrum(common.gram(common.spec(network, widths), count, seed))["top"]
+        found["frozen"] = common.spectrum(common.gram(of, count, seed, statistics="frozen"))["top"]
+        found["plain"] = common.spectrum(common.gram(common.spec(network, widths), count, seed))[
+            "top"
+        ]
         if width <= 100:
             moved = common.spec(network, widths, norm="batch", bias_variance=5.0)
-            other = spectrum(common.gram(moved, count, seed))["top"]
+            other = common.spectrum(common.gram(moved, count, seed))["top"]
             found["bias"] = abs(other / found["top"] - 1)
     return found
 
@@ -40,7 +41,7 @@ def observe(table: Table) -> dict[str, Any]:
 
     def lower(network: str) -> dict[str, Any]:
         where = {"network": network, "samples": "T=M", "depth": 3}
-        return over_widths(table, "top", lambda width: bound(width, network), **where)
+        return common.over_widths(table, "top", lambda width: bound(width, network), **where)
 
     fixed: dict[str, Any] = {"network": "relu", "depth": 3, "samples": "T=100"}
     square = fixed | {"samples": "T=M"}
@@ -62,7 +63,7 @@ def observe(table: Table) -> dict[str, Any]:
         widths = table.where(depth=DEPTHS[-1]).values_of("width")
         return {"values": np.concatenate([growth(name, 3, 24, w) for w in widths]).tolist()}
 
-    rate = over_widths(
+    rate = common.over_widths(
         table,
         lambda w: growth("trace", 6, 12, w),
         lambda w: float(np.log10(gradient_growth("relu", 1.0))),
@@ -72,15 +73,15 @@ def observe(table: Table) -> dict[str, Any]:
         np.log10(table(name, **fixed) / table("top", **fixed)).tolist()
         for name in ("frozen", "plain")
     )
-    slow = order(table, "top", below=0.5, **fixed)
+    slow = common.order(table, "top", below=0.5, **fixed)
     return {
         "thm3.4": {"parts": {name: {"values": part.tolist()} for name, part in inside.items()}},
         "thm3.4-tight": lower("relu"),
-        "thm3.4-order": order(table, "top", **square),
+        "thm3.4-order": common.order(table, "top", **square),
         "thm3.4-constant": {"values": plain},
         "thm3.4-bias": {"error": [v["bias"] for _, v in table if "bias" in v], "size": 100},
-        "thm3.4-nonneg": limit(lower("sigmoid")),
-        "thm3.4-tanh": order(table, "top", network="tanh"),
+        "thm3.4-nonneg": common.limit(lower("sigmoid")),
+        "thm3.4-tanh": common.order(table, "top", network="tanh"),
         "sec5-wei": {"parts": {"frozen is sharper": {"values": frozen}, "only frozen": slow}},
         "sec6-depth": deeper("trace"),
         "sec6-depth-max": deeper("top"),
@@ -114,14 +115,11 @@ def _cells(widths: list[int], seeds: int, deep: int) -> list[dict[str, Any]]:
     ]
 
 
-EXPERIMENT = Experiment(
-    title="Batch norm in the hidden layers: largest eigenvalue and trace over width and depth",
-    trial=trial,
-    scales={
-        "smoke": Scale(_cells([10, 15, 20], 2, 2), seconds=4),
-        "desk": Scale(_cells([50, 100, 200, 400], 20, 10), seconds=240),
-    },
+EXPERIMENT = common.experiment(
+    "Batch norm in the hidden layers: largest eigenvalue and trace over width and depth",
+    trial,
+    Scale(_cells([10, 15, 20], 2, 2), seconds=4),
+    Scale(_cells([50, 100, 200, 400], 20, 10), seconds=240),
     observe=observe,
     panels=panels,
-    own_scale=True,
 )

@@ -6,9 +6,8 @@ from typing import Any
 
 import torch
 
-from normscope.experiments.experiment import Experiment, Scale, Table
+from normscope.experiments.experiment import Scale, Table
 from normscope.experiments.karakida2019 import _common as common
-from normscope.experiments.karakida2019._common import limit, order, over_widths
 from normscope.measure.gram import gram_spectrum
 from normscope.theory import last_batch_norm_bounds
 
@@ -37,7 +36,7 @@ def observe(table: Table) -> dict[str, Any]:
     nets = table.values_of("network")
     parts: dict[str, Any] = {}
     for net in nets:
-        trace = limit(over_widths(table, "trace", lambda m: 1.0, network=net))
+        trace = common.limit(common.over_widths(table, "trace", lambda m: 1.0, network=net))
         # an equality as two inequalities, so that one rule judges all
         parts |= {
             f"{net}, trace not below": trace,
@@ -47,7 +46,7 @@ def observe(table: Table) -> dict[str, Any]:
             f"{net}, {s}": {"values": table(s, network=net).tolist()} for s in ("lower", "upper")
         }
     orders = {
-        f"{net}, {arm}": order(table, arm, network=net, **side)
+        f"{net}, {arm}": common.order(table, arm, network=net, **side)
         for net in nets
         for arm, side in {
             "none": {"above": 0.5}, "variance": {"above": 0.5},
@@ -57,13 +56,10 @@ def observe(table: Table) -> dict[str, Any]:
     return {"eq19": {"parts": parts}, "var-const": {"parts": orders}}
 
 
-EXPERIMENT = Experiment(
-    title="Batch norm on the outputs: mean, variance, both",
-    trial=trial,
-    scales={
-        "smoke": Scale({"network": ["relu", "tanh"], "width": [25, 50]}, seeds=3, seconds=2),
-        "desk": Scale({"network": ["relu", "tanh"], "width": [50, 100, 200]}, seeds=30, seconds=70),
-    },
+EXPERIMENT = common.experiment(
+    "Batch norm on the outputs: mean, variance, both",
+    trial,
+    Scale({"network": ["relu", "tanh"], "width": [25, 50]}, seeds=3, seconds=2),
+    Scale({"network": ["relu", "tanh"], "width": [50, 100, 200]}, seeds=30, seconds=70),
     observe=observe,
-    own_scale=True,
 )

@@ -7,10 +7,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from normscope.experiments.experiment import Experiment, Scale, Table
+from normscope.experiments.experiment import Scale, Table
 from normscope.experiments.karakida2019 import _common as common
-from normscope.experiments.karakida2019._common import order, over_widths, spectrum
-from normscope.nn.build import build
 from normscope.sweeps.plan import grid
 from normscope.theory import output_norm_bounds, output_norm_statistics
 
@@ -22,13 +20,13 @@ def trial(network: str, outputs: int, width: int, seed: int) -> dict[str, Any]:
     """Spectrum, bounds and order parameters of one network, on the outputs that it has."""
     widths = [width] * 3 + [outputs]
     bare = common.spec(network, widths, norm="layer")
-    x, before = common.gaussian(SAMPLES, width, seed=seed), _built(bare, seed)
+    x, before = common.gaussian(SAMPLES, width, seed=seed), common.built(bare, seed)
     with torch.no_grad():
         u1 = before.layer1(x)
         u2 = before.layer2(before.act1(before.norm1(u1)))
         out = before(x).numpy()
     of = common.spec(network, widths, norm="layer", last_norm="layer")
-    found: dict[str, Any] = spectrum(common.gram(of, SAMPLES, seed))
+    found: dict[str, Any] = common.spectrum(common.gram(of, SAMPLES, seed))
     made: Any = common.prediction(network, width, SAMPLES, outputs, norm="layer")
     etas = output_norm_statistics(out)
     sizes: dict[str, Any] = {"samples": SAMPLES, "outputs": outputs}
@@ -46,10 +44,6 @@ def trial(network: str, outputs: int, width: int, seed: int) -> dict[str, Any]:
     return found | common.order_values(before, x)
 
 
-def _built(of: Any, seed: int) -> Any:
-    return build(of, seed, dtype=torch.float64)
-
-
 def observe(table: Table) -> dict[str, Any]:
     """Ratios to the theory at all widths, distances from the bounds, order parameters."""
     most = table.values_of("outputs")[0]
@@ -63,7 +57,9 @@ def observe(table: Table) -> dict[str, Any]:
         def values(width: int) -> Any:
             return table(name, width=width, **wide[net])[:, layer]
 
-        return over_widths(table, values, lambda w: factor * theory(net, name, layer), **wide[net])
+        return common.over_widths(
+            table, values, lambda w: factor * theory(net, name, layer), **wide[net]
+        )
 
     def slip(net: str) -> float:
         """What the printed denominator of (S.87) makes of q-tilde of layer 2."""
@@ -81,10 +77,15 @@ def observe(table: Table) -> dict[str, Any]:
     def moments(net: str, k: int) -> dict[str, Any]:
         mean, variance = (lambda w: 0.0), (lambda w: theory(net, "q", k - 1))
         named = {f"mu{k}": mean, f"var{k}": variance}
-        return {f"{net}, {n}": over_widths(table, n, v, **wide[net]) for n, v in named.items()}
+        return {
+            f"{net}, {n}": common.over_widths(table, n, v, **wide[net]) for n, v in named.items()
+        }
 
     def each(make: Any) -> dict[str, Any]:
         return {"parts": {net: make(net) for net in NETS}}
+
+    def ratio(net: str) -> dict[str, Any]:
+        return common.over_widths(table, "ratio", lambda w: 1.0, **wide[net])
 
     sides = [(n, c, s) for n, c in cells for s in ("lower", "upper")]
     signals = [
@@ -93,10 +94,10 @@ def observe(table: Table) -> dict[str, Any]:
         *((n, k) for n in ("qtilde", "qtilde_st") for k in (0, 1)),
     ]
     return {
-        "thm4.1-trace": each(lambda n: over_widths(table, "ratio", lambda w: 1.0, **wide[n])),
+        "thm4.1-trace": each(ratio),
         "thm4.1-bounds": {"parts": {f"{n}, C={c}, {s}": inside(s, n, c) for n, c, s in sides}},
         "thm4.1-eta3": each(lambda n: inside("printed", n, 3)),
-        "thm4.1-order": each(lambda n: order(table, "top", **wide[n])),
+        "thm4.1-order": each(lambda n: common.order(table, "top", **wide[n])),
         "s71": {"parts": {k: v for n in NETS for i in (1, 2) for k, v in moments(n, i).items()}},
         "s74-87": each(lambda n: part(n, "qtilde", 1, slip(n))),
         "s74-87-corrected": {
@@ -113,13 +114,10 @@ def _cells(widths: list[int], seeds: int) -> list[dict[str, Any]]:
     ]
 
 
-EXPERIMENT = Experiment(
-    title="Layer norm in all layers: spectrum, bounds and order parameters",
-    trial=trial,
-    scales={
-        "smoke": Scale(_cells([30, 60, 90], 2), seconds=4),
-        "desk": Scale(_cells([100, 200, 400, 800, 1600], 24), seconds=110),
-    },
+EXPERIMENT = common.experiment(
+    "Layer norm in all layers: spectrum, bounds and order parameters",
+    trial,
+    Scale(_cells([30, 60, 90], 2), seconds=4),
+    Scale(_cells([100, 200, 400, 800, 1600], 24), seconds=110),
     observe=observe,
-    own_scale=True,
 )

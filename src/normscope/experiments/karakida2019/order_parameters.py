@@ -4,17 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-
-from normscope.experiments.experiment import Experiment, Scale, Table
-from normscope.experiments.karakida2019._common import (
-    arccosine_hat,
-    gaussian,
-    order_values,
-    over_widths,
-    spec,
-)
-from normscope.nn.build import build
+from normscope.experiments.experiment import Scale, Table
+from normscope.experiments.karakida2019 import _common as common
 from normscope.sweeps.plan import grid
 from normscope.theory import predict
 
@@ -23,9 +14,9 @@ NAMES = ("qhat", "qhat_st", "qtilde", "qtilde_st")
 
 def trial(network: str, norm: str | None, width: int, samples: int, seed: int) -> dict[str, Any]:
     """Order parameters of every layer of one network with four layers."""
-    of = spec(network, [width] * 4 + [1], norm=norm)
-    x = gaussian(samples, width, seed=seed)
-    return order_values(build(of, seed, dtype=torch.float64), x)
+    of = common.spec(network, [width] * 4 + [1], norm=norm)
+    x = common.gaussian(samples, width, seed=seed)
+    return common.order_values(common.built(of, seed), x)
 
 
 def observe(table: Table) -> dict[str, Any]:
@@ -34,14 +25,14 @@ def observe(table: Table) -> dict[str, Any]:
     def part(name: str, layer: int, **where: Any) -> Any:
         def theory(width: int) -> float:
             if where["norm"]:
-                return arccosine_hat(1.0 if name == "qhat" else -1 / (where["samples"] - 1))
-            of = spec(where["network"], [width] * 4 + [1])
+                return common.arccosine_hat(1.0 if name == "qhat" else -1 / (where["samples"] - 1))
+            of = common.spec(where["network"], [width] * 4 + [1])
             return float(predict(of).order_parameters[name][layer])
 
         def values(width: int) -> Any:
             return table(name, width=width, **where)[:, layer]
 
-        return over_widths(table, values, theory, **where)
+        return common.over_widths(table, values, theory, **where)
 
     plain = [(n, {"network": n, "norm": None, "samples": 100}) for n in ("relu", "tanh")]
     normed = {"norm": "batch"}
@@ -62,13 +53,10 @@ def _cells(widths: list[int], samples: list[int]) -> list[dict[str, Any]]:
     return [*grid(plain), *grid(normed | {"samples": samples})]
 
 
-EXPERIMENT = Experiment(
-    title="Order parameters of random networks, without norm and with batch norm",
-    trial=trial,
-    scales={
-        "smoke": Scale(_cells([50, 100], [8]), seeds=4, seconds=1),
-        "desk": Scale(_cells([100, 200, 400], [4, 8, 32, 100]), seeds=40, seconds=50),
-    },
+EXPERIMENT = common.experiment(
+    "Order parameters of random networks, without norm and with batch norm",
+    trial,
+    Scale(_cells([50, 100], [8]), seeds=4, seconds=1),
+    Scale(_cells([100, 200, 400], [4, 8, 32, 100]), seeds=40, seconds=50),
     observe=observe,
-    own_scale=True,
 )

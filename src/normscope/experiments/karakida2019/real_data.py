@@ -8,12 +8,10 @@ import numpy as np
 import torch
 
 from normscope.data import load_data
-from normscope.experiments.experiment import Experiment, Scale, Table
+from normscope.experiments.experiment import Scale, Table
 from normscope.experiments.karakida2019 import _common as common
-from normscope.experiments.karakida2019._common import over_widths, spectrum
 from normscope.measure import fisher
 from normscope.measure.spectral import top_eigenvalues
-from normscope.nn.build import build
 from normscope.results.panel import Panel
 from normscope.sweeps.plan import grid
 from normscope.theory import output_norm_bounds, output_norm_statistics, predict
@@ -31,7 +29,7 @@ def trial(data: str, case: str, width: int, samples: int, seed: int) -> dict[str
     of = [common.spec("relu", [first, width, width, 1], last_norm=n) for n in (None, "mean")]
     matrix = common.gram(of[0], samples, seed, inputs=x)
     theory = [predict(s, inputs=x.numpy()).lambda_max for s in of]
-    tops = [spectrum(m)["top"] for m in (matrix, common.centred(matrix))]
+    tops = [common.spectrum(m)["top"] for m in (matrix, common.centred(matrix))]
     return dict(zip((*THEORY, *THEORY.values()), (*tops, *theory), strict=True))
 
 
@@ -43,7 +41,7 @@ def _norms(x: torch.Tensor, widths: list[int], seed: int) -> dict[str, Any]:
     tops = [top_eigenvalues(fisher(risk)).values[0] for risk in risks]
     made: Any = [predict(s, samples=len(x)) for s in (batch, layer)]
     with torch.no_grad():
-        out = build(layer, seed, dtype=torch.float64)(x).numpy()
+        out = common.built(layer, seed)(x).numpy()
     etas = output_norm_statistics(out)
     sizes: dict[str, Any] = {"samples": len(x), "outputs": CLASSES, "etas": etas}
     _, lower, _ = output_norm_bounds(made[1].A1, made[1].A2, **sizes)
@@ -57,7 +55,9 @@ def observe(table: Table) -> dict[str, Any]:
     def ratio(data: str, top: str, bottom: str) -> dict[str, Any]:
         where = {"data": data, "case": "figure"}
         rows = {row["width"]: table.where(width=row["width"], **where) for row, _ in table}
-        return over_widths(table, lambda w: rows[w](top) / rows[w](bottom), lambda w: 1.0, **where)
+        return common.over_widths(
+            table, lambda w: rows[w](top) / rows[w](bottom), lambda w: 1.0, **where
+        )
 
     def removed(data: str) -> dict[str, Any]:
         found = ratio(data, "plain", "centred")
@@ -90,18 +90,15 @@ def _cells(
     return [*grid(figure, seeds), *grid(normed, 3)]
 
 
-EXPERIMENT = Experiment(
-    title="Fig. 1, batch norm and layer norm on real images",
-    trial=trial,
-    scales={
-        "smoke": Scale(_cells(["digits"], [30, 60], ([30], 40), 2), seconds=4),
-        "desk": Scale(
-            _cells(["mnist", "cifar10"], [100, 200, 400], ([100, 200, 400], 400), 5),
-            seconds=120,
-            data=("mnist", "cifar10"),
-        ),
-    },
+EXPERIMENT = common.experiment(
+    "Fig. 1, batch norm and layer norm on real images",
+    trial,
+    Scale(_cells(["digits"], [30, 60], ([30], 40), 2), seconds=4),
+    Scale(
+        _cells(["mnist", "cifar10"], [100, 200, 400], ([100, 200, 400], 400), 5),
+        seconds=120,
+        data=("mnist", "cifar10"),
+    ),
     observe=observe,
     panels=panels,
-    own_scale=True,
 )

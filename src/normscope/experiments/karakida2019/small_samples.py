@@ -5,25 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import torch
 
-from normscope.experiments.experiment import Experiment, Scale, Table
-from normscope.experiments.karakida2019._common import (
-    gaussian,
-    over_widths,
-    overlaps,
-    prediction,
-    spec,
-)
-from normscope.nn.build import build
+from normscope.experiments.experiment import Scale, Table
+from normscope.experiments.karakida2019 import _common as common
 
 NETS, FEW = ("relu", "tanh"), (2, 4, 8)
 
 
 def trial(network: str, width: int, seed: int) -> dict[str, Any]:
     """lambda_max for the first 2, 4 and 8 samples of one network."""
-    model = build(spec(network, [width] * 3 + [1]), seed, dtype=torch.float64)
-    pairs = overlaps(model, gaussian(max(FEW), width, seed=seed))
+    model = common.built(common.spec(network, [width] * 3 + [1]), seed)
+    pairs = common.overlaps(model, common.gaussian(max(FEW), width, seed=seed))
     whole: Any = sum(hat * tilde for hat, tilde in pairs)  # T F* by (S.9)
     return {f"top{t}": float(np.linalg.eigvalsh(_centred(whole[:t, :t]) / t)[-1]) for t in FEW}
 
@@ -37,21 +29,18 @@ def observe(table: Table) -> dict[str, Any]:
 
     def part(network: str, few: int) -> Any:
         def theory(width: int) -> float:
-            made: Any = prediction(network, width, few, last_norm="mean")
+            made: Any = common.prediction(network, width, few, last_norm="mean")
             return float(made.A1 - made.A2) / few
 
-        return over_widths(table, f"top{few}", theory, network=network)
+        return common.over_widths(table, f"top{few}", theory, network=network)
 
     return {"thm3.3-O1": {"parts": {f"{n}, T={t}": part(n, t) for n in NETS for t in FEW}}}
 
 
-EXPERIMENT = Experiment(
-    title="Largest eigenvalue after mean subtraction with 2, 4 and 8 samples",
-    trial=trial,
-    scales={
-        "smoke": Scale({"network": list(NETS), "width": [100, 400]}, seeds=4, seconds=2),
-        "desk": Scale({"network": list(NETS), "width": [200, 800, 3200]}, seeds=40, seconds=90),
-    },
+EXPERIMENT = common.experiment(
+    "Largest eigenvalue after mean subtraction with 2, 4 and 8 samples",
+    trial,
+    Scale({"network": list(NETS), "width": [100, 400]}, seeds=4, seconds=2),
+    Scale({"network": list(NETS), "width": [200, 800, 3200]}, seeds=40, seconds=90),
     observe=observe,
-    own_scale=True,
 )

@@ -7,12 +7,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from normscope.experiments.experiment import Experiment, Scale, Table
+from normscope.experiments.experiment import Scale, Table
 from normscope.experiments.karakida2019 import _common as common
-from normscope.experiments.karakida2019._common import order
 from normscope.measure import Risk
 from normscope.measure.gram import gram_matrix
-from normscope.nn.build import build
 from normscope.sweeps.plan import grid
 from normscope.train import Event, StopTraining, fit, max_stable_lr
 
@@ -30,10 +28,10 @@ def trial(case: str, width: int, steps: int, seed: int) -> dict[str, Any]:
 def _problem(width: int, samples: int, seed: int, case: str = "none") -> tuple[Any, Any, Any]:
     of = common.spec("relu", [width] * 3 + [1], last_norm=None if case == "none" else case)
     x = common.gaussian(samples, width, seed=seed)
-    teacher = build(common.spec("relu", [width] * 3 + [1]), seed + 1_000_000, dtype=torch.float64)
+    teacher = common.built(common.spec("relu", [width] * 3 + [1]), seed + 1_000_000)
     with torch.no_grad():
         y = teacher(x)
-    return build(of, seed, dtype=torch.float64), x, y - y.mean()  # both arms can fit them
+    return common.built(of, seed), x, y - y.mean()  # both arms can fit them
 
 
 def _spectrum(model: Any, x: Any) -> Any:
@@ -122,10 +120,10 @@ def observe(table: Table) -> dict[str, Any]:
         "sec5-lr": {"parts": {f"M={w}": {"values": v.tolist()} for w, v in gain.items()}},
         "sec5-lr-growth": {"values": (gain[widths[-1]] - gain[widths[0]]).tolist()},
         "sec5-speed": {"parts": {f"M={w}": {"values": v.tolist()} for w, v in speed.items()}},
-        "trained": order(table, "after", case="none"),
+        "trained": common.order(table, "after", case="none"),
         "trained-fast": {"values": table("fast", case="none").tolist()},
         "trained-small": {"values": table("small", case="none").tolist()},
-        "sec6-ntk": order(table, "off", case="linear"),
+        "sec6-ntk": common.order(table, "off", case="linear"),
     }
 
 
@@ -146,13 +144,10 @@ def _cells(widths: list[int], steps: int, seeds: int, linear: list[int]) -> list
     ]
 
 
-EXPERIMENT = Experiment(
-    title="Gradient descent with and without mean subtraction, next to a minimum, linearized",
-    trial=trial,
-    scales={
-        "smoke": Scale(_cells([12, 24], 100, 2, [25, 100]), seconds=8),
-        "desk": Scale(_cells([50, 100, 200], 600, 5, [100, 400, 1600]), seconds=250),
-    },
+EXPERIMENT = common.experiment(
+    "Gradient descent with and without mean subtraction, next to a minimum, linearized",
+    trial,
+    Scale(_cells([12, 24], 100, 2, [25, 100]), seconds=8),
+    Scale(_cells([50, 100, 200], 600, 5, [100, 400, 1600]), seconds=250),
     observe=observe,
-    own_scale=True,
 )
