@@ -22,6 +22,7 @@ from normscope.experiments.experiment import Experiment, Scale
 from normscope.measure.probes.signals import signals
 
 _weight_gradient: Any = torch_grad.conv2d_weight
+ALIGNED = 0.9  # |sum d| / sum |d| from which on the two are about equal
 LARGEST = 1e300  # stands for an infinite ratio
 
 
@@ -146,7 +147,8 @@ def _summands(weight: Any, x: Tensor, out: Any) -> dict[str, Any]:
     """Fig. 22: the terms d of a well aligned weight, and of one with a small gradient."""
     g, size = out.grad, weight.grad.abs().flatten()
     aligned = size / _summed(x.abs(), g.abs(), weight).flatten()
-    large = torch.where(size >= size.median(), aligned, -1.0).argmax()
+    limit = min(ALIGNED, float(aligned.nan_to_num().max()))
+    large = torch.where(aligned >= limit, size, -1.0).argmax()
     alive = size[size > 0].sort().values
     small = (size - alive[len(alive) // 10]).abs().argmin()  # the first decile
     padded, (height, width) = functional.pad(x, (1, 1, 1, 1)), g.shape[2:]
@@ -196,4 +198,5 @@ EXPERIMENT = Experiment(
         "desk": Scale(_ALL, seeds=5, seconds=520, data=("cifar10",)),
     },
     own_scale=True,
+    version=2,
 )
