@@ -13,14 +13,14 @@ from normscope.experiments.claim import Claim
 from normscope.experiments.experiment import Experiment, Scale, Table, curve
 from normscope.results.panel import Panel
 
-__all__ = ["CLAIMS", "EXPERIMENTS", "install", "renamed"]
+__all__ = ["CLAIMS", "EXPERIMENTS", "install"]
 
 
 def draw(seed: int, shift: float = 1.0) -> dict:
     """A number that depends on its settings alone; a log of the runs, where one is asked for."""
     if folder := os.environ.get("CATALOGUE_LOG"):
         (Path(folder) / f"{seed}-{os.getpid()}-{time.monotonic_ns()}").touch()
-        time.sleep(float(os.environ.get("CATALOGUE_SECONDS", "0")))
+        time.sleep(3600 * (os.environ.get("CATALOGUE_HANGS") == str(seed)))
     value = shift + 0.1 * float(np.random.default_rng(seed).standard_normal())
     return {"gain": value, "exact": {"error": [1e-17], "size": 3}}
 
@@ -49,7 +49,9 @@ EXPERIMENTS = {
         "Gains on real images", draw,
         {"smoke": Scale(seeds=2), "desk": Scale({"shift": 3.0}, 5, 60.0, ("mnist",))},
     ),
-    "luo2019/broken": Experiment("Always fails", fail, {"smoke": Scale(seeds=2)}, hours=500.0),
+    "luo2019/broken": Experiment(
+        "Always fails", fail, {"smoke": Scale(seeds=2), "paper": Scale(seeds=9)}, hours=500.0
+    ),
 }  # fmt: skip
 for key, one in EXPERIMENTS.items():
     object.__setattr__(one, "id", key)
@@ -83,10 +85,3 @@ def install(monkeypatch, known=None, said=None) -> None:
         for name, value in (("experiments", known), ("claims", said)):
             if hasattr(module, name):
                 monkeypatch.setattr(module, name, lambda value=value: value)
-
-
-def renamed(one: Experiment, **changes) -> Experiment:
-    """A changed copy under the same id."""
-    from dataclasses import replace
-
-    return replace(one, **changes)

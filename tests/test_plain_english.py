@@ -46,7 +46,13 @@ def texts(path):
 
 
 FILES = sorted(
-    [*SOURCE.rglob("*.py"), *SOURCE.rglob("*.jinja"), *ROOT.glob("*.md"), *ROOT.glob("examples/*")]
+    [
+        *SOURCE.rglob("*.py"),
+        *SOURCE.rglob("*.jinja"),
+        *SOURCE.rglob("*.toml"),
+        *ROOT.glob("*.md"),
+        *ROOT.glob("examples/*"),
+    ]
 )
 
 

@@ -22,7 +22,10 @@ UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def _names(value: Any) -> tuple[str, ...]:
-    return tuple(value.split(",")) if isinstance(value, str) else tuple(value)
+    names = value.split(",") if isinstance(value, str) else value
+    if not isinstance(names, list | tuple) or not all(isinstance(n, str) and n for n in names):
+        raise InputError(f"Names are texts such as karakida2019 or wei2019/fig1a. Got {value!r}.")
+    return tuple(names)
 
 
 def _seconds(value: Any) -> float:
@@ -106,7 +109,7 @@ def run(given: dict[str, Any]) -> int | None:
         _print_rows(chosen)
         _print_totals(ledger)
         return None
-    if not any(given.get(name) for name in ("names", "all", "budget")):
+    if not (given.get("names") or given.get("all") or "budget" in given):
         _list(given)
         return None
     return _run(given)
@@ -172,9 +175,10 @@ def _possible(
     for experiment in wanted:
         if scale not in experiment.scales and not (scale == "paper" and experiment.own_scale):
             hours = f", about {experiment.hours:g} hours on one GPU" if experiment.hours else ""
+            there = next(s for s in ("paper", "desk", "smoke") if s in experiment.scales)
             output.note(
-                f"{experiment.id} is blocked by scale: it has no scale {scale!r}. The paper's own "
-                f"is normscope reproduce {experiment.id} --scale paper{hours}."
+                f"{experiment.id} has no scale {scale!r}. "
+                f"Run normscope reproduce {experiment.id} --scale {there}{hours}."
             )
             left += [experiment.id] if named else []
             continue
@@ -224,7 +228,8 @@ def _verify(given: dict[str, Any]) -> int | None:
     else:
         for line in troubles:
             output.write(line)
-        output.write(f"{len(ledger.rows)} rows, {len(troubles)} of them wrong.")
+        wrong = {line.partition(":")[0] for line in troubles}
+        output.write(f"{len(ledger.rows)} rows, {len(wrong)} of them wrong.")
     return FAILED_CHECK if troubles else None
 
 

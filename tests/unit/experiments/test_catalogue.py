@@ -1,0 +1,221 @@
+"""The catalogue itself: every claim can be judged, every experiment runs at scale smoke."""
+
+import json
+import re
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from normscope.errors import InputError
+from normscope.experiments import claim as claim_module
+from normscope.experiments.claim import claims, read_claims
+from normscope.experiments.experiment import SCALES, Experiment, Scale, Table, curve, experiments
+from normscope.experiments.ledger import rows_of, verify
+from normscope.experiments.reproduce import chosen, claims_of, judged, run, verdict_without_run
+from normscope.experiments.rules import BLOCKED, NOT_RUN
+from normscope.record import plain_data, plain_values
+from normscope.results.ledger import PAPERS, VERDICTS, ledger_folder, shipped_ledger
+from normscope.sweeps.plan import grid
+
+IDS = list(experiments())
+
+
+def behind(claim):
+    return experiments().get(claim.experiment)
+
+
+def is_blocked(claim):
+    return verdict_without_run(claim, experiments()).verdict == BLOCKED
+
+
+# claims
+
+
+def test_every_claim_has_its_experiment_and_every_experiment_a_claim():
+    for one in claims().values():
+        assert one.experiment in experiments() or (not one.experiment and one.rule == "reading")
+        assert one.experiment == "" or one.experiment.startswith(one.paper + "/")
+    assert {one.experiment for one in claims().values()} - {""} == set(experiments())
+    assert {one.paper for one in claims().values()} == set(PAPERS)
+
+
+def test_ids_are_unique_and_can_be_typed():
+    for key in [*claims(), *experiments()]:
+        assert re.fullmatch(r"[a-z0-9]+/[\w.+'-]+", key), key
+    both = set(claims()) & set(experiments())
+    for key in both:  # a name that is both means the experiment: the claim must be in it
+        assert claims()[key].experiment == key
+
+
+@pytest.mark.parametrize("key", list(claims()))
+def test_a_claim_is_whole(key):
+    one = claims()[key]
+    for text in (one.statement, one.limits, one.wrong, one.stand_in):
+        assert text == text.strip()
+    for text in (one.statement, one.limits, one.wrong):
+        assert not text or text.endswith((".", ")", "?")), text
+    if one.rule == "reading":
+        assert one.parameters["verdict"] in VERDICTS
+        assert one.parameters["reason"]
+    if is_blocked(one):
+        assert one.stand_in, "blocked by scale: which row was run in its place, or why none can be"
+        assert behind(one).hours
+        if re.fullmatch(r"\S+/\S+", one.stand_in):
+            assert one.stand_in in claims()
+            assert not is_blocked(claims()[one.stand_in])
+
+
+def test_a_correction_is_ours_and_stands_beside_what_was_printed():
+    for key, one in claims().items():
+        if key.endswith("-corrected"):
+            assert one.kind != "paper", key
+            assert key.removesuffix("-corrected") in claims(), key
+        if one.group == "misprint" and one.kind == "paper":
+            assert one.wrong, f"{key}: what is the slip of print?"
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_the_file_of_a_paper_lists_its_claims(paper):
+    assert [one.id for one in read_claims(paper)] == [k for k in claims() if k.startswith(paper)]
+
+
+ROW = {"id": "wei2019/x", "place": "(1)", "statement": "It holds.", "rule": "count"}
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({}, ""),
+        ({"statment": "x"}, "wei2019/x of wei2019: unknown key 'statment'"),
+        ({"statement": ""}, "wei2019/x of wei2019 lacks 'statement'"),
+        ({"id": "luo2019/x"}, "luo2019/x stands in the file of wei2019"),
+        ({"rule": "cont"}, "Did you mean 'count'"),
+        ({"rule": {"name": "count", "at_most": 1}}, "has no parameter 'at_most'"),
+        ({"kind": "own"}, "kind of wei2019/x"),
+        ({"group": "figures"}, "Did you mean 'figure'"),
+    ],
+)
+def test_a_claim_that_cannot_be_judged_is_refused_by_name(change, words):
+    if not words:
+        assert claim_module._claim("wei2019", ROW | change).rule == "count"
+        return
+    with pytest.raises(InputError, match=re.escape(words)):
+        claim_module._claim("wei2019", ROW | change)
+
+
+# experiments
+
+# whose paper scale has no settings yet; the list may get shorter, never longer
+WITHOUT_PAPER_SCALE = {
+    "wei2019/controls", "wei2019/fig2a", "wei2019/fig2b", "wei2019/fig2c", "wei2019/training",
+    "huang2020/frozen", "huang2020/last-bn", "bjorck2018/ceilings", "bjorck2018/diverging",
+    "bjorck2018/sgd-noise", "bjorck2018/trained", "luo2019/deep", "luo2019/small-batches",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("key", IDS)
+def test_an_experiment_declares_its_scales(key):
+    one = experiments()[key]
+    assert "smoke" in one.scales
+    assert set(one.scales) <= set(SCALES)
+    assert not one.scales["smoke"].data, "a smoke run needs no data set"
+    assert not json.dumps(grid_of(one, "smoke")).count("mnist"), "nor does a trial of it"
+    assert one.own_scale or "paper" in one.scales or key in WITHOUT_PAPER_SCALE
+    assert "desk" in one.scales or one.hours
+    for scale, at in one.scales.items():
+        assert at.seconds > 0
+        plan = one.plan(scale)
+        assert len(set(plan.keys)) == len(plan.keys) > 0
+    assert one.title
+    assert not one.title.endswith(".")
+
+
+def grid_of(one, scale):
+    return [plain_data(row) for row in grid(one.at(scale).settings, one.at(scale).seeds)]
+
+
+def test_the_smoke_runs_of_each_paper_are_short():
+    costs = Counter()
+    for key, one in experiments().items():
+        costs[key.partition("/")[0]] += one.scales["smoke"].seconds
+    assert all(cost < 60 for cost in costs.values()), costs  # CPU-seconds
+
+
+def test_an_unknown_scale_and_the_papers_own():
+    own = Experiment("One", len, {"desk": Scale({"a": 1})}, own_scale=True, id="wei2019/one")
+    assert own.at("paper") is own.scales["desk"]
+    with pytest.raises(InputError, match="Did you mean 'desk'"):
+        own.at("dessk")
+
+
+def test_chosen_by_paper_experiment_and_claim():
+    first = IDS[0]
+    paper = first.partition("/")[0]
+    of_paper = [one.id for one in chosen([paper])]
+    assert of_paper == [key for key in IDS if key.startswith(paper + "/")]
+    claim = claims_of(first)[0].id
+    assert [one.id for one in chosen([claim, first])] == [first]
+    with pytest.raises(InputError, match=f"Did you mean .*{paper}"):
+        chosen([paper + "x"])
+
+
+def test_tables_and_curves():
+    pairs = [(m, s) for m in (1, 2) for s in (0, 1)]
+    table = Table([({"m": m, "seed": s}, {"x": m + s, "y": {"error": [s]}}) for m, s in pairs])
+    assert table.values_of("m") == [1, 2]
+    assert table("x", m=2).tolist() == [2, 3]
+    assert (len(table), table.names) == (4, ["x", "y"])
+    with pytest.raises(InputError, match="'m': 3"):
+        table("x", m=3)
+    made = curve("a", [1, 2], [table("x", m=m) for m in (1, 2)])
+    assert made.y == (1.5, 2.5)
+    assert made.high[0] - made.y[0] == pytest.approx(2 * np.std([1, 2], ddof=1) / np.sqrt(2))
+    assert curve("b", ["p"], [3.0]).low == ()
+    assert curve("c", [1.0], [[1.0, 100.0]], log=True).y == (pytest.approx(10.0),)
+
+
+def test_the_shipped_ledger_is_what_the_code_says():
+    """A paper whose ledger is not there yet has nothing to verify; one that is there is whole."""
+    ledger = shipped_ledger()
+    there = {paper for paper in PAPERS if (ledger_folder() / paper / "ledger.json").is_file()}
+    assert set(ledger.papers) == there
+    absent = tuple(f"{paper}/" for paper in PAPERS if paper not in there)
+    assert [line for line in verify(ledger) if not line.startswith(absent)] == []
+    assert not [row.id for row in ledger if row.scale == "smoke"]
+
+
+# everything, at scale smoke
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("key", IDS)
+def test_smoke(key, tmp_path, monkeypatch):
+    """Without any data set: every claim is judged, charts are drawn, trials repeat themselves."""
+    import torch
+
+    (tmp_path / "empty").mkdir()
+    monkeypatch.setenv("NORMSCOPE_DATA", str(tmp_path / "empty"))
+    torch.set_default_dtype(torch.float32)
+    one = experiments()[key]
+    found = run(one, "smoke", tmp_path, executor="serial")
+    assert found.failures == ()
+    assert set(found.judgements) == {claim.id for claim in claims_of(key)}
+    for name, judgement in found.judgements.items():
+        assert judgement.verdict in set(VERDICTS) - {BLOCKED, NOT_RUN}, name
+        assert judgement.reason, name
+    stored = json.loads(json.dumps(plain_data(found.observations), allow_nan=False))
+    back = plain_values(stored)
+    assert plain_data(back) == stored
+    for claim in claims_of(key):  # the same verdict from what the ledger keeps
+        assert judged(claim, back).verdict == found.judgements[claim.id].verdict
+    for row in rows_of(found):
+        json.dumps(row.to_json(), allow_nan=False)
+    for panel in found.panels:
+        assert panel.chart().to_dict()["layer"]
+        assert panel.x
+        assert panel.y
+        assert type(panel).from_json(panel.to_json()) == panel
+    settings = min(one.plan("smoke").rows, key=lambda row: json.dumps(plain_data(row)))
+    first, second = (plain_data(one.trial(**settings)) for _ in range(2))
+    assert first == second
