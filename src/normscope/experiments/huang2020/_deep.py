@@ -52,7 +52,7 @@ def experiment(
                 middle = len(layers) // 2
                 line = lines[0].y[middle] * 10 ** (theory * (np.arange(len(layers)) - middle))
                 lines.append(curve("mean field, slope at Iter0", layers, line, style="dashed"))
-            note = "The first update makes low layers' weights huge and their gradients tiny."
+            note = "Claimed: one update makes low layers' weights huge and their gradients tiny."
             shown = f"{figure}: {name}"
             made.append(Panel(shown, "layer", name, tuple(lines), log_y=True, note=note))
         return made

@@ -125,6 +125,11 @@ def steps_of(table: Table) -> list[int]:
     return [int(step) for step in table.rows[0][0]["at"].split()]
 
 
+def last_step(at: str) -> int:
+    """The last of the steps that a setting lists."""
+    return int(at.rsplit(maxsplit=1)[-1])
+
+
 def log_median(table: Table, name: str, share: float, **arm: Any) -> Array:
     """log10 of the median over layers of kappa_p: seeds first, then steps.
 
@@ -187,8 +192,7 @@ def layer_panels(
             for k in (0, -1):
                 layers = range(1, values.shape[-1] + 1)
                 shown = f"{title}, {steps_of(table)[k]} updates"
-                style = "dashed" if k else "points"
-                lines.append(curve(shown, layers, values[:, k].T, style=style, log=True))
+                lines.append(curve(shown, layers, values[:, k].T, log=True))
         made.append(
             Panel(f"{figure}: {label}", "layer", label, tuple(lines), log_y=True, note=note)
         )

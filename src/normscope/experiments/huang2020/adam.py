@@ -8,14 +8,7 @@ import numpy as np
 
 from normscope.checks import Array
 from normscope.experiments.experiment import Experiment, Scale, Table
-from normscope.experiments.huang2020._training import (
-    MOMENTS,
-    NORMS,
-    kappa_parts,
-    layer_panels,
-    step_panels,
-    trial,
-)
+from normscope.experiments.huang2020 import _training as runs
 from normscope.experiments.huang2020.mlp_training import mlp
 from normscope.results.panel import Panel
 
@@ -26,7 +19,7 @@ SGD: dict[str, Any] = {"optimizer": "sgd", "norm": "none"}
 def best(table: Table) -> dict[str, dict[str, Any]]:
     """For each norm the arm with the learning rate of the lowest training loss."""
     arms = {}
-    for norm in NORMS:
+    for norm in runs.NORMS:
         own = [{"optimizer": "adam", "norm": norm, "lr": lr} for lr in RATES]
         arms[norm] = min(own, key=lambda arm: float(table("late", **arm).mean()))
     return arms
@@ -42,17 +35,17 @@ def observe(table: Table) -> dict[str, Any]:
     """Observations of Fig. VII."""
     arms = best(table)
     made: dict[str, Any] = {}
-    for name, moment in zip(("fig7-a", "fig7-b"), MOMENTS, strict=True):
+    for name, moment in zip(("fig7-a", "fig7-b"), runs.MOMENTS, strict=True):
         made[name] = {"values": rise(table, moment, **arms["none"]) - rise(table, moment, **SGD)}
-    late, losses = ([table(n, **arms[norm]) for norm in NORMS] for n in ("late", "losses"))
+    late, losses = ([table(n, **arms[norm]) for norm in runs.NORMS] for n in ("late", "losses"))
     spread = [np.log10(v[:, -v.shape[1] // 4 :]).std(1) for v in losses]
     made["fig7-stability"] = {"parts": {
         "loss": {"values": late[0] - late[1]}, "spread": {"values": spread[0] - spread[1]}
     }}  # fmt: skip
-    both = {side: kappa_parts(table, f"kappa_{side}", (0.5, 0.8), arms["none"], arms["batch"])
-            for side in ("x", "g")}  # fmt: skip
-    words = {"x": "inputs", "g": "gradients"}
-    parts = {f"{words[s]}, {n}": part for s, o in both.items() for n, part in o["parts"].items()}
+    parts: dict[str, Any] = {}
+    for name, words in (("kappa_x", "inputs"), ("kappa_g", "gradients")):
+        found = runs.kappa_parts(table, name, (0.5, 0.8), *arms.values())["parts"]
+        parts |= {f"{words}, {step}": part for step, part in found.items()}
     return made | {
         "fig7-conditioning": {"parts": parts},
         "fig7-protocol": {"holds": [arm["lr"] in RATES for arm in arms.values()]},
@@ -61,27 +54,27 @@ def observe(table: Table) -> dict[str, Any]:
 
 def panels(table: Table) -> list[Panel]:
     """Fig. VII, each network at its best rate, with SGD for comparison."""
-    arms = {f"{NORMS[norm]}, Adam at {arm['lr']:g}": arm for norm, arm in best(table).items()}
+    arms = {f"{runs.NORMS[norm]}, Adam at {arm['lr']:g}": arm for norm, arm in best(table).items()}
     shown = {"lambda_x": "lambda_max of layer inputs", "lambda_g": "lambda_max of output gradients"}
-    by_layer = layer_panels(table, "Fig. VII", arms | {"Plain, SGD": SGD}, shown)
-    return [*by_layer, *step_panels(table, "Fig. VII", arms, 0.5)]
+    by_layer = runs.layer_panels(table, "Fig. VII", arms | {"Plain, SGD": SGD}, shown)
+    return [*by_layer, *runs.step_panels(table, "Fig. VII", arms, 0.5)]
 
 
-def _arms(**settings: Any) -> list[dict[str, Any]]:
-    adam: list[dict[str, Any]] = [
-        {"optimizer": "adam", "norm": norm, "lr": lr} for norm in NORMS for lr in RATES
-    ]
-    return [arm | settings for arm in [*adam, SGD | {"lr": 0.1}]]
+def _arms(at: str, **settings: Any) -> list[dict[str, Any]]:
+    arms: list[dict[str, Any]] = [SGD | {"optimizer": "adam", "norm": norm, "lr": lr}
+                                  for norm in runs.NORMS for lr in RATES]  # fmt: skip
+    steps = {"at": at, "steps": runs.last_step(at)}
+    return [arm | steps | settings for arm in [*arms, SGD | {"lr": 0.1}]]
 
 
-_DESK = {"net": mlp(784, 20, 256), "data": "mnist", "measured": 1024, "batch": 1024}
+_MNIST = {"net": mlp(784, 20, 256), "data": "mnist", "measured": 1024, "batch": 1024}
 EXPERIMENT = Experiment(
     title="Second moments of a 20-layer MLP under Adam, Plain and BN",
-    trial=trial,
+    trial=runs.trial,
     scales={
-        "smoke": Scale(_arms(net=mlp(64, 6, 24), at="0 4", steps=4), 1, 3),
-        "desk": Scale(_arms(at="0 1 5 20 50 100", steps=100, **_DESK), 3, 380, ("mnist",)),
-        "paper": Scale(_arms(at="0 1 10 100 1000 6000", steps=6000, **_DESK), 3, 2.2e4, ("mnist",)),
+        "smoke": Scale(_arms("0 4", net=mlp(64, 6, 24)), 1, 3),
+        "desk": Scale(_arms("0 1 5 20 50 100", **_MNIST), 3, 380, ("mnist",)),
+        "paper": Scale(_arms("0 1 10 100 1000 6000", **_MNIST), 3, 2.2e4, ("mnist",)),
     },
     observe=observe,
     panels=panels,

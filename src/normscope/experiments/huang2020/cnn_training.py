@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from normscope.experiments.experiment import Experiment, Scale, Table
-from normscope.experiments.huang2020._training import CHANCE, kappa_parts, step_panels, trial
+from normscope.experiments.huang2020 import _training as runs
 from normscope.results.panel import Panel
 
 NETS = {"vgg20": ("fig8", "Fig. VIII", "VGG-20"), "resnet20": ("fig9", "Fig. IX", "ResNet-20")}
@@ -25,12 +25,12 @@ def observe(table: Table) -> dict[str, Any]:
         arms = [{"net": named(table, name)} | arm for arm in (PLAIN, BN, FAST)]
         late = [table("late", **arm) for arm in arms]
         for panel, side in (("a", "x"), ("b", "g")):
-            parts = kappa_parts(table, f"kappa_{side}", (0.8, 1.0), arms[0], arms[1])
+            parts = runs.kappa_parts(table, f"kappa_{side}", (0.8, 1.0), arms[0], arms[1])
             made[f"{figure}-{panel}"] = parts
         made[f"{figure}-c"] = {"values": late[0] - late[1]}
         made[f"secC1-lr01-{name[:-2]}"] = {"parts": {
-            "not at .1": {"values": late[2] - (CHANCE - 0.01)},
-            "at .01": {"values": CHANCE - late[0]},
+            "not at .1": {"values": late[2] - (runs.CHANCE - 0.01)},
+            "at .01": {"values": runs.CHANCE - late[0]},
         }}  # fmt: skip
     return made
 
@@ -42,30 +42,25 @@ def panels(table: Table) -> list[Panel]:
     for name, (_, figure, title) in NETS.items():
         net = {"net": named(table, name)}
         arms = {"Plain, rate .01": net | PLAIN, "BN, rate .1": net | BN}
-        made += step_panels(table, f"{figure}, {title}", arms, 1.0, note)
+        made += runs.step_panels(table, f"{figure}, {title}", arms, 1.0, note)
     return made
 
 
-def _arms(width: str, **settings: Any) -> list[dict[str, Any]]:
-    common = {"init": "he-fan-out", "momentum": 0.9, "measured": 256} | settings
-    return [arm | common | {"net": net + width} for net in NETS for arm in (PLAIN, BN, FAST)]
+def _arms(width: str, at: str, **settings: Any) -> list[dict[str, Any]]:
+    common = {"init": "he-fan-out", "momentum": 0.9, "at": at, "steps": runs.last_step(at)}
+    arms = [arm | {"net": net + width} for net in NETS for arm in (PLAIN, BN, FAST)]
+    return [arm | common | settings for arm in arms]
 
 
-_CIFAR = {"data": "cifar10", "batch": 128}
+_CIFAR = {"data": "cifar10", "batch": 128, "measured": 256}
+_DESK = _arms(":width=8", "0 1 10 50 100", images=5000, shrink=2, **_CIFAR)
 EXPERIMENT = Experiment(
     title="Second moments of VGG-20 and ResNet-20 in training, Plain and BN",
-    trial=trial,
+    trial=runs.trial,
     scales={
-        "smoke": Scale(_arms(":width=4", at="0 2", steps=2, batch=32, measured=32), 1, 4),
-        "desk": Scale(
-            _arms(":width=8", at="0 1 10 50 100", steps=100, images=5000, shrink=2, **_CIFAR),
-            5,
-            230,
-            ("cifar10",),
-        ),
-        "paper": Scale(
-            _arms("", at="0 1 10 100 1000 10000 62400", steps=62400, **_CIFAR), 5, 2e6, ("cifar10",)
-        ),
+        "smoke": Scale(_arms(":width=4", "0 2", batch=32, measured=32), 1, 4),
+        "desk": Scale(_DESK, 5, 230, ("cifar10",)),
+        "paper": Scale(_arms("", "0 1 10 100 1000 10000 62400", **_CIFAR), 5, 2e6, ("cifar10",)),
     },
     observe=observe,
     panels=panels,

@@ -61,6 +61,7 @@ def panels(table: Table) -> list[Panel]:
     ]
 
 
+_PAPER = {"depth": 8, "width": 24, "data": "mnist", "samples": 60000}
 _SIZE = {"depth": 5, "width": 16, "data": "digits"}
 EXPERIMENT = Experiment(
     title="Cost of full, layer-wise and factored conditioning analyses",
@@ -68,9 +69,7 @@ EXPERIMENT = Experiment(
     scales={
         "smoke": Scale(_SIZE | {"samples": 300, "width": 8}, seeds=2, seconds=1),
         "desk": Scale(_SIZE | {"samples": 1400}, seeds=3, seconds=20),
-        "paper": Scale(
-            {"depth": 8, "width": 24, "data": "mnist", "samples": 60000}, 3, 500, ("mnist",)
-        ),
+        "paper": Scale(_PAPER, 3, 500, ("mnist",)),
     },
     observe=observe,
     panels=panels,

@@ -32,17 +32,13 @@ def panels(table: Table) -> list[Panel]:
 
 
 _BN = {"freeze": FREEZE, "norm": "batch"}
+_MNIST = {"net": mlp(784, 5, 100), "data": "mnist", "steps": 300, "batch": 128}
 EXPERIMENT = Experiment(
     title="A five-layer MLP with BN whose low layers are frozen",
     trial=trial,
     scales={
         "smoke": Scale(_BN | {"net": mlp(64, 5, 16), "steps": 10, "measured": 64}, 1, 2),
-        "desk": Scale(
-            _BN | {"net": mlp(784, 5, 100), "data": "mnist", "steps": 300, "batch": 128},
-            5,
-            80,
-            ("mnist",),
-        ),
+        "desk": Scale(_BN | _MNIST, 5, 80, ("mnist",)),
     },
     observe=observe,
     panels=panels,

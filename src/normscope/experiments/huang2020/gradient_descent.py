@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from normscope.experiments.experiment import Experiment, Scale, Table
-from normscope.experiments.huang2020._training import trial
+from normscope.experiments.huang2020._training import last_step, trial
 from normscope.experiments.huang2020.mlp_training import SETTINGS, mlp, observe, panels
 
 
@@ -27,54 +27,21 @@ def compared(table: Table) -> dict[str, Any]:
     return {"secC1-gd-sgd": {"holds": [sgd[name] == full[name] for name in sgd]}}
 
 
-_COMMON = SETTINGS | {"lr": 0.1}
+def _scale(
+    net: str, images: int, batch: int, at: str, seconds: float, *, seeds: int = 3, **data: str
+) -> Scale:
+    steps = {"at": at, "steps": last_step(at), "images": images, "batch": [batch, images]}
+    real = {"net": net, "lr": 0.1, "measured": min(images, 1024)}
+    return Scale(SETTINGS | steps | real | data, seeds, seconds, tuple(data.values()))
+
+
 EXPERIMENT = Experiment(
     title="Full-batch gradient descent beside SGD on the 20-layer MLP",
     trial=trial,
     scales={
-        "smoke": Scale(
-            _COMMON
-            | {
-                "net": mlp(64, 5, 16),
-                "at": "0 2",
-                "steps": 2,
-                "images": 200,
-                "batch": [50, 200],
-                "measured": 99,
-            },
-            1,
-            3,
-        ),
-        "desk": Scale(
-            _COMMON
-            | {
-                "net": mlp(784, 20, 256),
-                "data": "mnist",
-                "images": 3000,
-                "steps": 40,
-                "at": "0 1 5 20 40",
-                "measured": 1024,
-                "batch": [1024, 3000],
-            },
-            3,
-            420,
-            ("mnist",),
-        ),
-        "paper": Scale(
-            _COMMON
-            | {
-                "net": mlp(784, 20, 256),
-                "data": "mnist",
-                "images": 60000,
-                "steps": 6000,
-                "at": "0 1 10 100 1000 6000",
-                "measured": 1024,
-                "batch": [1024, 60000],
-            },
-            3,
-            1e6,
-            ("mnist",),
-        ),
+        "smoke": _scale(mlp(64, 5, 16), 200, 50, "0 2", 3, seeds=1),
+        "desk": _scale(mlp(784, 20, 256), 3000, 1024, "0 1 5 20 40", 420, data="mnist"),
+        "paper": _scale(mlp(784, 20, 256), 60000, 1024, "0 1 10 100 1000 6000", 1e6, data="mnist"),
     },
     observe=compared,
     panels=lambda table: panels(table.where(batch=max(table.values_of("batch")))),

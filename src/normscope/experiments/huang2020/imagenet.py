@@ -13,13 +13,7 @@ import numpy as np
 
 from normscope.data import FlipAndCrop, load_data
 from normscope.experiments.experiment import Experiment, Scale, Table, curve
-from normscope.experiments.huang2020._training import (
-    Moments,
-    kappa_parts,
-    late,
-    loss_panel,
-    step_panels,
-)
+from normscope.experiments.huang2020 import _training as runs
 from normscope.experiments.huang2020.printed import ARMS, TABLE_A
 from normscope.nn import network
 from normscope.results.panel import Panel
@@ -44,7 +38,7 @@ def trial(
         extra_norms=("before-last",) if last else (), init="he-fan-out", seed=seed,
         classes=seen.num_classes, width=width,
     )  # fmt: skip
-    moments = Moments(model, seen, at, measured=batch, counted=0, layers="", weights=False)
+    moments = runs.Moments(model, seen, at, measured=batch, counted=0, layers="", weights=False)
     run = fit(
         model, seen, "cross_entropy", lr=0.1, momentum=0.9, weight_decay=decay, schedule="epoch",
         steps=steps or 100 * (len(seen) // batch), batch_size=batch, drop_last=True, seed=seed,
@@ -55,7 +49,7 @@ def trial(
     errors: dict[str, Any] = {n: 1 - (v or 0.0) for n, v in zip(ERRORS, shares, strict=True)}
     errors |= {"training images": len(sample), "test images": len(held)}
     thin = run.losses[:: max(1, len(run.losses) // 500)]
-    return errors | {"losses": thin, "late": late(run)} | (moments.result() if at else {})
+    return errors | {"losses": thin, "late": runs.late(run)} | (moments.result() if at else {})
 
 
 def gain(table: Table, name: str, depth: int, setup: str) -> dict[str, Any]:
@@ -72,8 +66,8 @@ def observe(table: Table) -> dict[str, Any]:
     measured = Table([row for row in table.rows if row[0]["at"]])
     plain, bn = {"norm": "none"}, {"norm": "batch"}
     made: dict[str, Any] = {
-        "fig10-a": kappa_parts(measured, "kappa_x", (1.0,), plain, bn),
-        "fig10-b": kappa_parts(measured, "kappa_g", (1.0,), plain, bn),
+        "fig10-a": runs.kappa_parts(measured, "kappa_x", (1.0,), plain, bn),
+        "fig10-b": runs.kappa_parts(measured, "kappa_g", (1.0,), plain, bn),
         "fig10-c": {"values": measured("late", **plain) - measured("late", **bn)},
     }
     cells = [(depth, setup) for depth in TABLE_A for setup in ARMS]
@@ -85,14 +79,14 @@ def observe(table: Table) -> dict[str, Any]:
 def panels(table: Table) -> list[Panel]:
     """Fig. X, the losses of Fig. XIV, and Table A beside what was measured."""
     measured = Table([row for row in table.rows if row[0]["at"]])
-    made = step_panels(
+    made = runs.step_panels(
         measured, "Fig. X", {"Plain": {"norm": "none"}, "BN": {"norm": "batch"}}, 1.0
     )
     for depth, rows in TABLE_A.items():
         arm = {"depth": depth, "norm": "batch", "at": ""}
         names = {"ResNet": False, "ResNet_LastBN": True}
         arms = {n: arm | {"setup": "standard", "last": last} for n, last in names.items()}
-        made.append(loss_panel(table, f"Fig. XIV, depth {depth}", arms))
+        made.append(runs.loss_panel(table, f"Fig. XIV, depth {depth}", arms))
         lines = [curve(f"{n}, printed", ARMS, row, style="dashed")
                  for n, row in zip(names, rows, strict=True)]  # fmt: skip
         for n, last in names.items():

@@ -24,25 +24,14 @@ def panels(table: Table) -> list[Panel]:
 
 _BN = {"norm": "batch", "init": "he-fan-out", "momentum": 0.9, "measured": 64, "layers": "fc"}
 _NETS = ["resnet{}:width={}", "resnet{}:width={}:extra_norms=before-last"]
+_CIFAR = {"steps": 250, "batch": 128, "data": "cifar10", "images": 5000, "shrink": 2}
+_DESK = _BN | _CIFAR | {"net": [n.format(20, 8) for n in _NETS]}
 EXPERIMENT = Experiment(
     title="ResNet-20 with and without a BN before the last layer",
     trial=trial,
     scales={
         "smoke": Scale(_BN | {"net": [n.format(8, 4) for n in _NETS], "steps": 3}, 1, 1),
-        "desk": Scale(
-            _BN
-            | {
-                "net": [n.format(20, 8) for n in _NETS],
-                "steps": 250,
-                "batch": 128,
-                "data": "cifar10",
-                "images": 5000,
-                "shrink": 2,
-            },
-            5,
-            180,
-            ("cifar10",),
-        ),
+        "desk": Scale(_DESK, 5, 180, ("cifar10",)),
     },
     observe=observe,
     panels=panels,

@@ -8,7 +8,7 @@ import numpy as np
 
 from normscope.checks import Array
 from normscope.experiments.experiment import Experiment, Scale, Table, curve
-from normscope.experiments.huang2020._training import loss_panel, steps_of, trial
+from normscope.experiments.huang2020._training import last_step, loss_panel, steps_of, trial
 from normscope.results.panel import Panel
 
 NETS = {
@@ -62,9 +62,8 @@ def panels(table: Table) -> list[Panel]:
     plain = [f"plain {name}{end}" for name in PLAIN for end in ("", "_LastBN")]
     for figure, titles in (("Fig. XV", [*NETS]), ("Sec. D.3", plain)):
         for name, label in (("lambda_x", "lambda_max"), ("kappa_x", "kappa_50")):
-            lines = tuple(
-                curve(t, steps_of(table), 10 ** of(table, name, t).T, log=True) for t in titles
-            )
+            values = {title: 10 ** of(table, name, title).T for title in titles}
+            lines = tuple(curve(t, steps_of(table), v, log=True) for t, v in values.items())
             shown = f"{figure}: input of the last layer"
             made.append(Panel(shown, "update", label, lines, log_y=True))
         made.append(loss_panel(table, figure, {title: {"arm": title} for title in titles}))
@@ -76,44 +75,31 @@ def named(arm: str, width: int, **settings: Any) -> dict[str, Any]:
     return trial(**settings)
 
 
-def _arms(depth: int, small: int, width: int, **settings: Any) -> list[dict[str, Any]]:
+def _arms(depth: int, small: int, width: int, at: str, **settings: Any) -> list[dict[str, Any]]:
     size = {"depth": depth, "small": small, "width": width}
-    common = {"momentum": 0.9, "layers": "fc", "width": width} | settings
-    made = [{"arm": title, "net": net.format(**size), "norm": "batch", "init": "he-fan-out",
-             "lr": 0.1} for title, net in NETS.items()]  # fmt: skip
+    made: list[dict[str, Any]] = [
+        {"arm": title, "net": net, "norm": "batch", "init": "he-fan-out", "lr": 0.1}
+        for title, net in NETS.items()
+    ]
     for title, (net, init) in PLAIN.items():
         for end, extra in (("", ""), ("_LastBN", ":extra_norms=before-last")):
-            full = net.format(**size) + extra
-            made.append({"arm": f"plain {title}{end}", "net": full, "init": init, "lr": 0.01})
-    return [arm | common for arm in made]
+            made.append(
+                {"arm": f"plain {title}{end}", "net": net + extra, "init": init, "lr": 0.01}
+            )
+    common = {"momentum": 0.9, "layers": "fc", "width": width, "at": at} | settings
+    common["steps"] = last_step(at)
+    return [arm | common | {"net": arm["net"].format(**size)} for arm in made]
 
 
-_STEPS = " ".join(map(str, range(0, 61, 5)))
+_DESK = _arms(56, 20, 8, " ".join(map(str, range(0, 61, 5))), data="cifar10", images=5000, shrink=2)
+_PAPER = _arms(1202, 110, 16, "0 1 10 100 1000 10000 62400", data="cifar10", batch=128)
 EXPERIMENT = Experiment(
     title="The input of the last layer in training, with and without a BN before it",
     trial=named,
     scales={
-        "smoke": Scale(_arms(8, 8, 4, at="0 2", steps=2, batch=32, measured=32), 1, 3),
-        "desk": Scale(
-            _arms(56, 20, 8, at=_STEPS, steps=60, data="cifar10", images=5000, shrink=2),
-            5,
-            250,
-            ("cifar10",),
-        ),
-        "paper": Scale(
-            _arms(
-                1202,
-                110,
-                16,
-                at="0 1 10 100 1000 10000 62400",
-                steps=62400,
-                data="cifar10",
-                batch=128,
-            ),
-            5,
-            1e7,
-            ("cifar10",),
-        ),
+        "smoke": Scale(_arms(8, 8, 4, "0 2", batch=32, measured=32), 1, 3),
+        "desk": Scale(_DESK, 5, 250, ("cifar10",)),
+        "paper": Scale(_PAPER, 5, 1e7, ("cifar10",)),
     },
     observe=observe,
     panels=panels,

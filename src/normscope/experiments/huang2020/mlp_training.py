@@ -9,21 +9,11 @@ from scipy import stats
 
 from normscope.checks import Array
 from normscope.experiments.experiment import Experiment, Scale, Table, curve
-from normscope.experiments.huang2020._training import (
-    CHANCE,
-    MOMENTS,
-    NORMS,
-    decades,
-    kappa_parts,
-    layer_panels,
-    step_panels,
-    steps_of,
-    trial,
-)
+from normscope.experiments.huang2020 import _training as runs
 from normscope.results.panel import Panel
 
 INITS = {"lecun-uniform": "random init", "he": "He init"}
-SETTINGS = {"init": [*INITS], "norm": [*NORMS]}
+SETTINGS = {"init": [*INITS], "norm": [*runs.NORMS]}
 
 
 def mlp(inputs: int, depth: int, width: int) -> str:
@@ -39,39 +29,40 @@ def slopes(values: Array) -> Array:
 
 def observe(table: Table) -> dict[str, Any]:
     """Observations of Figs V, VI and XIII."""
-    random, he = ({n: {"init": init, "norm": n} for n in NORMS} for init in INITS)
+    random, he = ({n: {"init": init, "norm": n} for n in runs.NORMS} for init in INITS)
     plain, bn = random["none"], random["batch"]
-    late = {(i, n): table("late", init=i, norm=n) for i in INITS for n in NORMS}
-    stuck, trained = (late["lecun-uniform", n] for n in NORMS)
-    he_plain, he_bn = (late["he", n] for n in NORMS)
-    inputs, gradients = (table(name, **plain) for name in MOMENTS)
+    late = {(i, n): table("late", init=i, norm=n) for i in INITS for n in runs.NORMS}
+    stuck, trained = (late["lecun-uniform", n] for n in runs.NORMS)
+    he_plain, he_bn = (late["he", n] for n in runs.NORMS)
+    inputs, gradients = (table(name, **plain) for name in runs.MOMENTS)
     moved = np.abs(np.log10(inputs[:, -1]) - np.log10(inputs[:, 0]))
     level = np.log10(table("lambda_g", **bn))
     spread = level.max(-1) - level.min(-1)
     made: dict[str, Any] = {
         "fig5-a-plain": {"values": slopes(inputs[:, 0, 1:])},
         "fig5-a-plain-kept": {"values": moved.max(-1), "threshold": 1.0},
-        "fig5-a-bn": {"values": decades(table, "lambda_x", **bn), "threshold": 1.0},
+        "fig5-a-bn": {"values": runs.decades(table, "lambda_x", **bn), "threshold": 1.0},
         "fig5-b-plain": {"values": slopes(gradients[:, 0, 1:-1])},
         "fig5-b-bn": {"parts": {
             f"step {s}": {"values": spread[:, k], "threshold": 2.0}
-            for k, s in enumerate(steps_of(table))
+            for k, s in enumerate(runs.steps_of(table))
         }},
         "fig5-c": {"parts": {
-            "Plain at ln 10": {"values": 0.01 - np.abs(stuck - CHANCE)},
+            "Plain at ln 10": {"values": 0.01 - np.abs(stuck - runs.CHANCE)},
             "BN below 1": {"values": 1 - trained},
         }},
         "fig5-f": {"parts": {
-            "Plain trains": {"values": CHANCE - he_plain}, "BN trains": {"values": CHANCE - he_bn},
+            "Plain trains": {"values": runs.CHANCE - he_plain},
+            "BN trains": {"values": runs.CHANCE - he_bn},
             "BN is faster": {"values": he_plain - he_bn},
         }},
     }  # fmt: skip
-    for name, moment in zip(("fig5-d", "fig5-e"), MOMENTS, strict=True):
-        ranges = [decades(table, moment, **he[norm]) for norm in NORMS]
+    for name, moment in zip(("fig5-d", "fig5-e"), runs.MOMENTS, strict=True):
+        ranges = [runs.decades(table, moment, **he[norm]) for norm in runs.NORMS]
         made[name] = {"values": ranges[0] - ranges[1]}
     for name, side, arms in (("fig6-a", "x", random), ("fig6-b", "g", random),
                              ("fig6-d", "x", he), ("fig6-e", "g", he)):  # fmt: skip
-        made[name] = kappa_parts(table, f"kappa_{side}", (0.5, 0.8), arms["none"], arms["batch"])
+        made[name] = runs.kappa_parts(table, f"kappa_{side}", (0.5, 0.8), *arms.values())
     return made | _units(table)
 
 
@@ -97,16 +88,17 @@ def panels(table: Table) -> list[Panel]:
         "lambda_g": "lambda_max of output gradients",
     }
     for init, words in INITS.items():
-        arms = {title: {"init": init, "norm": norm} for norm, title in NORMS.items()}
-        made += layer_panels(table, f"Fig. V, {words}", arms, labels)
-        made += step_panels(table, f"Fig. VI, {words}", arms, 0.5)
+        arms = {title: {"init": init, "norm": norm} for norm, title in runs.NORMS.items()}
+        made += runs.layer_panels(table, f"Fig. V, {words}", arms, labels)
+        made.append(runs.loss_panel(table, f"Fig. V, {words}", arms))
+        made += runs.step_panels(table, f"Fig. VI, {words}", arms, 0.5)[:2]
     if "dying" in table.names:
         for n in ("dying", "full"):
             lines = []
-            for norm, title in NORMS.items():
+            for norm, title in runs.NORMS.items():
                 v = table(n, init="he", norm=norm)
                 for k in (0, -1):
-                    shown = f"{title}, {steps_of(table)[k]} updates"
+                    shown = f"{title}, {runs.steps_of(table)[k]} updates"
                     lines.append(curve(shown, range(1, v.shape[2] + 1), v[:, k].T))
             made.append(Panel(f"Fig. XIII: {n} neurons", "layer", f"{n} units", tuple(lines)))
     return made
@@ -115,15 +107,15 @@ def panels(table: Table) -> list[Panel]:
 _DESK = SETTINGS | {
     "net": mlp(784, 20, 256), "data": "mnist", "measured": 1024, "counted": 6000, "batch": 1024,
 }  # fmt: skip
+_SMOKE = SETTINGS | {"net": mlp(64, 6, 24), "at": "0 1 9", "steps": 9, "counted": 99}
+_PAPER = _DESK | {"at": "0 1 10 100 1000 6000", "steps": 6000}
 EXPERIMENT = Experiment(
     title="Second moments of a 20-layer MLP under SGD, Plain and BN, two initializations",
-    trial=trial,
+    trial=runs.trial,
     scales={
-        "smoke": Scale(
-            SETTINGS | {"net": mlp(64, 6, 24), "at": "0 1 9", "steps": 9, "counted": 99}, 1, 4
-        ),
+        "smoke": Scale(_SMOKE, 1, 4),
         "desk": Scale(_DESK | {"at": "0 1 5 20 50 100", "steps": 100}, 5, 400, ("mnist",)),
-        "paper": Scale(_DESK | {"at": "0 1 10 100 1000 6000", "steps": 6000}, 5, 1.5e4, ("mnist",)),
+        "paper": Scale(_PAPER, 5, 1.5e4, ("mnist",)),
     },
     observe=observe,
     panels=panels,

@@ -70,15 +70,14 @@ def panels(table: Table) -> list[Panel]:
 
 
 _ARMS = {"depth": [8, 4], "norm": [*NORMS]}
+_MNIST = _ARMS | {"width": 24, "data": "mnist"}
 EXPERIMENT = Experiment(
     title="Sub-Hessians and sub-FIMs of small MLPs",
     trial=trial,
     scales={
         "smoke": Scale(_ARMS | {"width": 6, "samples": 60, "data": "digits"}, 1, 2),
-        "desk": Scale(_ARMS | {"width": 24, "samples": 500, "data": "mnist"}, 5, 200, ("mnist",)),
-        "paper": Scale(
-            _ARMS | {"width": 24, "samples": 60000, "data": "mnist"}, 5, 2e4, ("mnist",)
-        ),
+        "desk": Scale(_MNIST | {"samples": 500}, 5, 200, ("mnist",)),
+        "paper": Scale(_MNIST | {"samples": 60000}, 5, 2e4, ("mnist",)),
     },
     observe=observe,
     panels=panels,
