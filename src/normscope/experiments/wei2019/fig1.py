@@ -130,7 +130,7 @@ EXPERIMENT = Experiment(
         "smoke": Scale(
             _settings(("digits-fc", 40), ("digits-cnn", 20), [None, 0.1, 1.0, 4.1]), 2, 3.0
         ),
-        "desk": Scale(_settings(("mnist-fc", 400), ("cifar-cnn", 200), GAMMAS), 4, 90.0),
+        "desk": Scale(_settings(("mnist-fc", 400), ("cifar-cnn", 200), GAMMAS), 12, 180.0),
     },
     observe=observe,
     panels=panels,

@@ -92,7 +92,7 @@ def _radius(rate: float, momentum: float) -> float:
 EXPERIMENT = Experiment(
     title="A regression and a small tanh network at their minimum",
     trial=trial,
-    scales={"smoke": Scale({"draws": 400}, 2, 4.0), "desk": Scale({"draws": 4000}, 6, 15.0)},
+    scales={"smoke": Scale({"draws": 400}, 2, 4.0), "desk": Scale({"draws": 4000}, 6, 30.0)},
     observe=observe,
     own_scale=True,
 )

@@ -164,7 +164,7 @@ EXPERIMENT = Experiment(
     trial=trial,
     scales={
         "smoke": Scale(_settings((24, 48), (3, 6), (1.0,)), 1, 4.0),
-        "desk": Scale(_settings((200, 400, 800), (15, 30, 60), (0.1, 1.0, 3.0)), 6, 120.0),
+        "desk": Scale(_settings((200, 400, 800), (15, 30, 60), (0.1, 1.0, 3.0)), 6, 80.0),
     },
     observe=observe,
     panels=panels,
