@@ -15,6 +15,7 @@ from normscope.experiments.wei2019._common import PLOTTED, SHOWN, THEORIES, crit
 from normscope.results.panel import Curve, Panel
 
 GRID = np.linspace(0.1, 4.1, 21)
+ENDS = (float(GRID[0]), float(GRID[-1]))
 GRID_ENDS = ("gamma 0.1", "gamma 4.1")
 GAMMAS = [None, 0.1, 0.5, 1.0, 2.0, 3.0, 4.1]
 TOP, FLOOR, CEILING = 3500.0, -3.2, 0.5  # ends of the axes: lambda_max and log10 of the rate
@@ -106,10 +107,11 @@ def panels(table: Table) -> list[Panel]:
                 curves.append(Curve(SHOWN[theory], tuple(map(float, GRID)), y, style=style))
                 if theory == "corrected":
                     level = (float(shown(plain)),) * 2
-                    ends = (float(GRID[0]), float(GRID[-1]))
-                    curves.append(Curve("no batch norm, theory", ends, level, style="dashed"))
+                    curves.append(Curve("no batch norm, theory", ENDS, level, style="dashed"))
             groups = [shown(one("lambda", gamma=g)) for g in gammas]
             curves.append(curve("measured, train mode", gammas, groups))
+            level_seen = [shown(one("lambda", gamma=None))] * 2
+            curves.append(curve("no batch norm, measured", ENDS, level_seen, style="band"))
             letter = "abcd"[2 * conv + rates]
             what = "log10 of the critical learning rate" if rates else "lambda_max"
             name = "convolutional" if conv else "fully connected"
