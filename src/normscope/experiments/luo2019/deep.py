@@ -116,7 +116,7 @@ EXPERIMENT = Experiment(
         "desk": Scale([
             {"net": "mlp:768-256-256-10", "data": "cifar10", "samples": 4096, "epochs": 30,
              "batches": 200},
-            {**DIGITS, "samples": 1400, "epochs": 40, "batches": 16}], seeds=5, seconds=150,
+            {**DIGITS, "samples": 1400, "epochs": 40, "batches": 16}], seeds=5, seconds=115,
             data=("cifar10",)),
     },
     observe=observe,

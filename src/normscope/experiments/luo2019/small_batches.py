@@ -72,9 +72,9 @@ EXPERIMENT = Experiment(
     trial=trial,
     scales={
         "smoke": Scale([{"part": "digits", "steps": 40}, {"part": "MLP", "steps": 2}], seeds=2,
-                       seconds=4),
+                       seconds=2),
         "desk": Scale([{"part": "digits", "steps": 300},
-                       *({"part": name, "steps": 4} for name in NETS)], seeds=8, seconds=90),
+                       *({"part": name, "steps": 4} for name in NETS)], seeds=8, seconds=55),
     },
     observe=observe,
     panels=panels,

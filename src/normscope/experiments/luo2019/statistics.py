@@ -96,7 +96,7 @@ EXPERIMENT = Experiment(
     trial=trial,
     scales={
         "smoke": Scale({"batches": 500}, seeds=3, seconds=1),
-        "desk": Scale({"batches": 4000}, seeds=160, seconds=40),
+        "desk": Scale({"batches": 4000}, seeds=160, seconds=30),
     },
     observe=observe,
     own_scale=True,
