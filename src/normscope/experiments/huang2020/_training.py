@@ -73,8 +73,9 @@ class Moments:
         weights: bool,
     ) -> None:  # fmt: skip
         self.model, self.at = model, [int(step) for step in at.split()]
-        self.pair = (data.images[:measured], data.labels[:measured])
-        self.counted = (data.images[:counted], data.labels[:counted])
+        kind = next(model.parameters()).dtype
+        self.pair = (data.images[:measured].to(kind), data.labels[:measured])
+        self.counted = (data.images[:counted].to(kind), data.labels[:counted])
         self.layers, self.weights = ([layers] if layers else None), weights
         self.kept: dict[int, dict[str, Any]] = {}
 
@@ -123,6 +124,11 @@ class Moments:
 def steps_of(table: Table) -> list[int]:
     """The steps at which the networks were measured."""
     return [int(step) for step in table.rows[0][0]["at"].split()]
+
+
+def late_of(table: Table, **arm: Any) -> Array:
+    """Late losses of an arm, by seed; a training that diverged counts as 1000."""
+    return np.minimum(table("late", **arm), DIVERGED)
 
 
 def last_step(at: str) -> int:

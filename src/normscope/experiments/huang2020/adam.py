@@ -21,7 +21,7 @@ def best(table: Table) -> dict[str, dict[str, Any]]:
     arms = {}
     for norm in runs.NORMS:
         own = [{"optimizer": "adam", "norm": norm, "lr": lr} for lr in RATES]
-        arms[norm] = min(own, key=lambda arm: float(table("late", **arm).mean()))
+        arms[norm] = min(own, key=lambda arm: float(runs.late_of(table, **arm).mean()))
     return arms
 
 
@@ -37,7 +37,8 @@ def observe(table: Table) -> dict[str, Any]:
     made: dict[str, Any] = {}
     for name, moment in zip(("fig7-a", "fig7-b"), runs.MOMENTS, strict=True):
         made[name] = {"values": rise(table, moment, **arms["none"]) - rise(table, moment, **SGD)}
-    late, losses = ([table(n, **arms[norm]) for norm in runs.NORMS] for n in ("late", "losses"))
+    late = [runs.late_of(table, **arm) for arm in arms.values()]
+    losses = [table("losses", **arm) for arm in arms.values()]
     spread = [np.log10(v[:, -v.shape[1] // 4 :]).std(1) for v in losses]
     made["fig7-stability"] = {"parts": {
         "loss": {"values": late[0] - late[1]}, "spread": {"values": spread[0] - spread[1]}

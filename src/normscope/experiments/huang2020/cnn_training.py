@@ -23,7 +23,7 @@ def observe(table: Table) -> dict[str, Any]:
     made: dict[str, Any] = {}
     for name, (figure, _, _) in NETS.items():
         arms = [{"net": named(table, name)} | arm for arm in (PLAIN, BN, FAST)]
-        late = [table("late", **arm) for arm in arms]
+        late = [runs.late_of(table, **arm) for arm in arms]
         for panel, side in (("a", "x"), ("b", "g")):
             parts = runs.kappa_parts(table, f"kappa_{side}", (0.8, 1.0), arms[0], arms[1])
             made[f"{figure}-{panel}"] = parts

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from normscope.experiments.experiment import Experiment, Scale, Table, curve
-from normscope.experiments.huang2020._training import loss_panel, trial
+from normscope.experiments.huang2020._training import late_of, loss_panel, trial
 from normscope.experiments.huang2020.mlp_training import mlp
 from normscope.results.panel import Panel
 
@@ -16,7 +16,7 @@ FREEZE = ["", "layer1", "layer[12]", "layer[123]", "layer[1234]"]
 
 def observe(table: Table) -> dict[str, Any]:
     """Late loss against the number of frozen layers."""
-    late = np.array([table("late", freeze=name) for name in FREEZE]).T
+    late = np.array([late_of(table, freeze=name) for name in FREEZE]).T
     slope = [np.polyfit(range(len(FREEZE)), row, 1)[0] for row in late]
     parts = {"slope": {"values": slope}, "four against none": {"values": late[:, -1] - late[:, 0]}}
     return {"secC2-mlp": {"parts": parts}}
@@ -25,7 +25,7 @@ def observe(table: Table) -> dict[str, Any]:
 def panels(table: Table) -> list[Panel]:
     """The loss over training, and at its end."""
     arms = {f"{k} frozen": {"freeze": name} for k, name in enumerate(FREEZE)}
-    ends = curve("BN", range(len(FREEZE)), [table("late", freeze=name) for name in FREEZE])
+    ends = curve("BN", range(len(FREEZE)), [late_of(table, freeze=name) for name in FREEZE])
     label = "cross-entropy, last tenth of training"
     shown = Panel("Sec. C.2: frozen layers", "frozen layers, from the input on", label, (ends,))
     return [shown, loss_panel(table, "Sec. C.2, five-layer MLP", arms)]

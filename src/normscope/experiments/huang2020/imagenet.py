@@ -68,7 +68,7 @@ def observe(table: Table) -> dict[str, Any]:
     made: dict[str, Any] = {
         "fig10-a": runs.kappa_parts(measured, "kappa_x", (1.0,), plain, bn),
         "fig10-b": runs.kappa_parts(measured, "kappa_g", (1.0,), plain, bn),
-        "fig10-c": {"values": measured("late", **plain) - measured("late", **bn)},
+        "fig10-c": {"values": runs.late_of(measured, **plain) - runs.late_of(measured, **bn)},
     }
     cells = [(depth, setup) for depth in TABLE_A for setup in ARMS]
     made |= {f"tableA-{k}": gain(table, "test", *cell) for k, cell in enumerate(cells, 1)}

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from normscope.experiments.experiment import Experiment, Scale, Table
-from normscope.experiments.huang2020._training import loss_panel, trial
+from normscope.experiments.huang2020._training import late_of, loss_panel, trial
 from normscope.results.panel import Panel
 
 
 def observe(table: Table) -> dict[str, Any]:
     """Late training loss without the extra BN minus that with it."""
-    without, with_bn = (table("late", net=net) for net in table.values_of("net"))
+    without, with_bn = (late_of(table, net=net) for net in table.values_of("net"))
     return {"standin-last-bn": {"values": without - with_bn}}
 
 

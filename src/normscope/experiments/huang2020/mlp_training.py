@@ -31,7 +31,7 @@ def observe(table: Table) -> dict[str, Any]:
     """Observations of Figs V, VI and XIII."""
     random, he = ({n: {"init": init, "norm": n} for n in runs.NORMS} for init in INITS)
     plain, bn = random["none"], random["batch"]
-    late = {(i, n): table("late", init=i, norm=n) for i in INITS for n in runs.NORMS}
+    late = {(i, n): runs.late_of(table, init=i, norm=n) for i in INITS for n in runs.NORMS}
     stuck, trained = (late["lecun-uniform", n] for n in runs.NORMS)
     he_plain, he_bn = (late["he", n] for n in runs.NORMS)
     inputs, gradients = (table(name, **plain) for name in runs.MOMENTS)

@@ -1,4 +1,4 @@
-"""Tables A and B: what the printed numbers themselves show."""
+"""Tables A and B and Section B: arithmetic on what is printed."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from normscope.experiments.experiment import Experiment, Scale, Table, curve
+from normscope.results import ConditioningCost
 from normscope.results.panel import Panel
 
 ARMS = ("standard", "WD = 0.0002", "DR = 0.3")
@@ -26,7 +27,8 @@ TABLE_B = {  # test errors in percent and their deviations: without and with
 
 def trial() -> dict[str, Any]:
     """Differences of the printed numbers, with their standard errors and deviations."""
-    parts, holds = {}, []
+    parts: dict[str, Any] = {}
+    holds: list[bool] = []
     for depth, rows in TABLE_A.items():
         without, with_bn = np.array(rows)
         gain = without - with_bn
@@ -38,7 +40,13 @@ def trial() -> dict[str, Any]:
     for (error, spread), (other, other_spread) in TABLE_B.values():
         beyond = np.subtract(error, other) > np.add(spread, other_spread)
         holds += [bool(value) for value in beyond]
-    return {"tableA-amplified": {"parts": parts}, "tableB-printed": {"holds": holds}}
+    cost = ConditioningCost(depth=8, width=24, samples=60000)  # of Fig. I
+    ratios = {
+        "secB-cost-full": np.divide(cost.full, cost.blocks) / (8, 8**2),
+        "secB-cost-factored": np.divide(cost.blocks, cost.factored) / (24**2, 24**3),
+    }
+    made: dict[str, Any] = {n: {"error": float(np.abs(v - 1).max())} for n, v in ratios.items()}
+    return made | {"tableA-amplified": {"parts": parts}, "tableB-printed": {"holds": holds}}
 
 
 def panels(table: Table) -> list[Panel]:
@@ -57,9 +65,10 @@ def panels(table: Table) -> list[Panel]:
 
 
 EXPERIMENT = Experiment(
-    title="Differences between the numbers printed in Tables A and B",
+    title="Arithmetic on the printed tables and costs",
     trial=trial,
     scales={"smoke": Scale(seconds=0.1), "desk": Scale(seconds=0.1)},
     panels=panels,
     own_scale=True,
+    version=2,
 )
