@@ -96,9 +96,9 @@ def observe(table: Table) -> dict[str, Any]:
 def panels(table: Table) -> list[Panel]:
     """Gaps over the batch size: measured, the paper's diagonal form, the complete form."""
     main = table.where(net=table.values_of("net")[0])
-    words = ("diagonal form of App. C.4", "complete form", "measured")
-    curves = [curve(f"{name}, {w}", SIZES, main(name)[:, k].T, log=True)
-              for name in LAYERS for k, w in enumerate(words)]  # fmt: skip
+    words = {"diagonal form of App. C.4": "dashed", "complete form": "line", "measured": "points"}
+    curves = [curve(f"{name}, {word}", SIZES, main(name)[:, k].T, log=True, style=style)
+              for name in LAYERS for k, (word, style) in enumerate(words.items())]  # fmt: skip
     curves.append(curve("both layers, measured", SIZES, main("together").T, log=True))
     title = "Luo et al. 2019, App. C.4: loss that batch statistics add to a trained network"
     return [Panel(title, "batch size M", "loss under BN - loss under PN", tuple(curves),
