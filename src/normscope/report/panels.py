@@ -24,7 +24,7 @@ MOST_WHOLE = 300  # whole numbers, such as layers, on an axis of their own kind
 MANY = 12  # points from which on measurements are joined by a thin line
 DASHES = {"line": [1, 0], "dashed": [6, 4]}
 # a legend for each kind: what is measured has circles there, theory has lines
-LEGENDS = {("band",): "square", ("line", "dashed"): "stroke", ("points",): "circle"}
+LEGENDS = {"band": "square", "line": "stroke", "dashed": "stroke", "points": "circle"}
 
 
 def panel_chart(panel: Panel) -> Any:
@@ -41,14 +41,15 @@ def panel_chart(panel: Panel) -> Any:
     order = list(dict.fromkeys(own.values()))
     colours = {name: COLOURS[order.index(key) % len(COLOURS)] for name, key in own.items()}
     groups = []
-    for styles, symbol in LEGENDS.items():
-        kind = [row for row in rows if row["style"] in styles]
+    for style, symbol in LEGENDS.items():
+        kind = [row for row in rows if row["style"] == style]
         scale = named_scale({r["curve"]: colours[r["curve"]] for r in kind})
-        shown = alt.Legend(symbolType=symbol, symbolStrokeWidth=2.5) if len(names) > 1 else None
+        dash = DASHES.get(style, alt.Undefined)
+        look = alt.Legend(symbolType=symbol, symbolStrokeWidth=2.5, symbolDash=dash)
+        shown = look if len(names) > 1 else None
         colour = alt.Color("curve:N", title=None, sort=names, scale=scale, legend=shown)
-        drawn = [_layers(s, [r for r in kind if r["style"] == s], x, y, colour) for s in styles]
         if kind:
-            groups.append(alt.layer(*(layer for layers in drawn for layer in layers)))
+            groups.append(alt.layer(*_layers(style, kind, x, y, colour)))
     notes = [panel.note] if panel.note else []
     heading = alt.Title(panel.title, subtitle=notes)
     whole = alt.layer(*groups).resolve_scale(color="independent")
@@ -65,6 +66,8 @@ def _x(panel: Panel, places: list[Any], *, named: bool) -> Any:
     if whole and not panel.log_x and max(places) - min(places) <= MOST_WHOLE:
         return alt.X("x:Q", title=panel.x, **whole_axis(int(min(places)), int(max(places))))
     axis = log_axis(places) if panel.log_x else plain_axis()
+    if not panel.log_x:
+        axis["scale"] = alt.Scale(zero=False, padding=8)  # no point on the edge
     return alt.X("x:Q", title=panel.x, **axis)
 
 

@@ -26,6 +26,12 @@ MARKS = {
     "blocked by scale": ("▮", "soft"),
     "not run": ("–", "soft"),
 }
+# verdicts that show an error: of the paper's own claim, or of ours against it
+EVIDENCE = {
+    "paper": ("partly", "not reproduced"),
+    "ours": ("reproduced", "partly"),
+    "guard": ("reproduced", "partly"),
+}
 KINDS = {
     "paper": "The paper's own claims",
     "ours": "Our controls and corrections",
@@ -68,7 +74,10 @@ def paper_page(ledger: PaperLedger) -> str:
 
 def _paper(ledger: PaperLedger, stills: str) -> str:
     sections, drawn = [], list[Figure]()
-    for key, title in ledger.titles.items():
+    order = list(dict.fromkeys(row.experiment for row in ledger.rows))  # that of the paper
+    known = sorted(ledger.titles, key=lambda k: order.index(k) if k in order else len(order))
+    for key in known:
+        title = ledger.titles[key]
         name = key.replace("/", "-")
         panels = enumerate(ledger.panels.get(key, ()))
         figures = [_figure(panel, f"{name}-{i}", stills) for i, panel in panels]
@@ -85,7 +94,7 @@ def _paper(ledger: PaperLedger, stills: str) -> str:
         version=__version__,
         totals=own.totals()[0],
         misprints=own.totals(misprints=True)[0],
-        wrong=[row for row in ledger.rows if row.wrong],
+        wrong=[row for row in ledger.rows if row.wrong and row.verdict in EVIDENCE[row.kind]],
         sections=[section for section in sections if section.rows or section.figures],
         **_shared(),
     )

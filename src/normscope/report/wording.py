@@ -159,14 +159,21 @@ COLUMNS = {
     "updates": "updates",
 }
 
+_GREEK = {
+    "alpha": "α", "beta": "β", "gamma": "γ", "eta": "η", "zeta": "ζ", "kappa": "κ", "mu": "μ",
+    "sigma": "σ",
+}  # fmt: skip
 _WORDS = (
     (re.compile(r"\blambda_max\b"), "λ<sub>max</sub>"),
     (re.compile(r"\blambda\b"), "λ"),
     (re.compile(r"\bkappa_(\d+)\s?%?"), r"κ<sub>\1%</sub>"),
     (re.compile(r"J\^T J"), "JᵀJ"),
-    (re.compile(r"\bzeta\b"), "ζ"),
-    (re.compile(r"\bgamma\b"), "γ"),
-    (re.compile(r"([γζ])\^2"), r"\1²"),
+    *(
+        (re.compile(rf"(?<![\w.]){name}(?=_[a-z]\b|_[a-z]\^|\b)(?!_\w\w)"), sign)
+        for name, sign in _GREEK.items()
+    ),
+    (re.compile(r"([α-ω])_([a-z])(?![a-z0-9_])"), r"\1<sub>\2</sub>"),
+    (re.compile(r"([α-ω]|[α-ω]<sub>[a-z]</sub>)\^2"), r"\1²"),
     (re.compile(r"(?<![\w.])([\d.]+)e([+-]?)0*(\d+)\b"), r"\1 × 10<sup>\2\3</sup>"),
     (re.compile(r"10\^(-?[\d.]*\d)"), r"10<sup>\1</sup>"),
     (re.compile(r"<sup>\+"), "<sup>"),

@@ -51,6 +51,11 @@ def test_a_remark_does_not_change_a_meaning():
         ("largest kappa_50% here", "largest κ<sub>50%</sub> here"),
         ("J^T J / T", "JᵀJ / T"),
         ("zeta gamma^2", "ζ γ²"),
+        ("beta, mu, sigma^2; sigma_w^2", "β, μ, σ²; σ<sub>w</sub>²"),
+        (
+            "kappa_p at eta 0.1; a metadata beta_name",
+            "κ<sub>p</sub> at η 0.1; a metadata beta_name",
+        ),
         ("about 2.3e+05 and 1e-07", "about 2.3 × 10<sup>5</sup> and 1 × 10<sup>−7</sup>"),
         ("10^4.6 over", "10<sup>4.6</sup> over"),
         ("what_if(m, ['gamma=1']) now", "<code>what_if(m, [&#39;gamma=1&#39;])</code> now"),
