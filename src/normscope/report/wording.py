@@ -166,7 +166,8 @@ _GREEK = {
 _WORDS = (
     (re.compile(r"\blambda_max\b"), "λ<sub>max</sub>"),
     (re.compile(r"\blambda\b"), "λ"),
-    (re.compile(r"\bkappa_(\d+)\s?%?"), r"κ<sub>\1%</sub>"),
+    (re.compile(r"\bkappa_(\d)(?![\d%])"), r"κ<sub>\1</sub>"),  # of the theory, no percentage
+    (re.compile(r"\bkappa_(\d+)(?:\s?%)?"), r"κ<sub>\1%</sub>"),
     (re.compile(r"J\^T J"), "JᵀJ"),
     *(
         (re.compile(rf"(?<![\w.]){name}(?=_[a-z]\b|_[a-z]\^|\b)(?!_\w\w)"), sign)

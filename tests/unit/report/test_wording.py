@@ -51,6 +51,8 @@ def test_a_remark_does_not_change_a_meaning():
         ("largest kappa_50% here", "largest κ<sub>50%</sub> here"),
         ("J^T J / T", "JᵀJ / T"),
         ("zeta gamma^2", "ζ γ²"),
+        ("kappa_1 C / M", "κ<sub>1</sub> C / M"),
+        ("kappa_50 here, kappa_5%", "κ<sub>50%</sub> here, κ<sub>5%</sub>"),
         ("beta, mu, sigma^2; sigma_w^2", "β, μ, σ²; σ<sub>w</sub>²"),
         (
             "kappa_p at eta 0.1; a metadata beta_name",
