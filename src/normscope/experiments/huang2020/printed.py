@@ -35,7 +35,7 @@ def trial() -> dict[str, Any]:
         variance = (np.array(rows) * (100 - np.array(rows)) / IMAGES).sum(0)
         for k in (1, 2):
             se = float(np.sqrt(variance[0] + variance[k]))
-            found = {"mean": float(gain[k] - gain[0]), "se": se, "n": 2}
+            found = {"mean": float(gain[k] - gain[0]), "se": se, "n": IMAGES}
             parts[f"depth {depth}, {ARMS[k]}"] = found
     for (error, spread), (other, other_spread) in TABLE_B.values():
         beyond = np.subtract(error, other) > np.add(spread, other_spread)
@@ -70,5 +70,5 @@ EXPERIMENT = Experiment(
     scales={"smoke": Scale(seconds=0.1), "desk": Scale(seconds=0.1)},
     panels=panels,
     own_scale=True,
-    version=2,
+    version=3,
 )
