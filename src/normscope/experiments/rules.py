@@ -12,6 +12,7 @@ not random has ``mean``, ``se = 0`` and ``n = 1``; one value of what is random d
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -455,7 +456,8 @@ def _named(names: list[str]) -> str:
 
 def _first(enough: Callable[[int], bool]) -> int | None:
     """The smallest number of runs that is enough, if their mean and spread stay as they are."""
-    return next((n for n in range(2, MOST_SEEDS + 1) if enough(n)), None)
+    found = 2 + bisect_left(range(2, MOST_SEEDS + 1), True, key=enough)
+    return found if found <= MOST_SEEDS else None
 
 
 def _back(value: float, log10: bool) -> float:
