@@ -163,7 +163,7 @@ EXPERIMENT = Experiment(
     trial=trial,
     scales={
         "smoke": Scale(_settings(SMALL, [1.0]), 2, 4.0),
-        "desk": Scale(_settings(LARGE, [0.1, 1.0, 3.0]), 10, 250.0),
+        "desk": Scale(_settings(LARGE, [0.1, 1.0, 3.0]), 10, 170.0),
     },
     observe=observe,
     own_scale=True,

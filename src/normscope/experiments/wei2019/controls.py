@@ -54,7 +54,7 @@ EXPERIMENT = Experiment(
     trial=trial,
     scales={
         "smoke": Scale(_settings("digits-fc", (8, 16), (128, 256), 64), 1, 6.0),
-        "desk": Scale(_settings("mnist-narrow", (30, 100), (640, 2560), 128), 5, 330.0, ("mnist",)),
+        "desk": Scale(_settings("mnist-narrow", (30, 100), (640, 2560), 128), 5, 265.0, ("mnist",)),
     },
     observe=observe,
 )

@@ -74,7 +74,7 @@ EXPERIMENT = Experiment(
         ),
         "desk": Scale(
             {"network": "mnist-fc", "gamma": [None, 0.1, 1.0, 3.0], "share": [0.25, 0.5],
-             "samples": 2560}, 5, 400.0, ("mnist",),
+             "samples": 2560}, 5, 230.0, ("mnist",),
         ),
     },
     observe=observe,
