@@ -1,18 +1,26 @@
 """`make demo`: one network without norms and with batch norm, predicted, measured and trained.
 
-Everything comes with the package: the networks, the data (8 x 8 digits), the pages it writes.
+Then one claim of each of five papers is computed again, and their pages are written. Everything
+comes with the package: the networks, the data (8 x 8 digits), the ledger of the papers.
 """
 
+import tempfile
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
 import normscope as ns
+from normscope import report
+from normscope.experiments import reproduce
+from normscope.results.ledger import VERDICTS, shipped_ledger
 
 WIDTHS = [64, 256, 256, 256, 10]
 NETWORKS = {"without norms": None, "with batch norm": "batch"}
 LR, STEPS, SAMPLES, PRESET = 2.0, 100, 256, "standard"
+# one claim of each paper: quick to run, and not one that cannot fail
+CLAIMS = ("wei2019/eq6", "karakida2019/eq9-zero", "huang2020/thm2-input",
+          "bjorck2018/prop1-reduction", "luo2019/eq17-18")  # fmt: skip
 PAGES = Path(__file__).resolve().parents[1] / "out"
 
 
@@ -51,6 +59,34 @@ def in_words(run):
     return f"loss {run.initial_loss:.3g} -> {run.final_loss:.2g}"
 
 
+def again(claim):
+    """Run the experiment behind a claim again: what the paper says, what we find, the verdict."""
+    with tempfile.TemporaryDirectory() as folder:
+        (experiment,) = reproduce.chosen([claim])
+        return reproduce.run(experiment, "desk", folder, workers=1).judgements[claim]
+
+
+def papers(console):
+    """One claim of each paper computed again, then the totals of the ledger and its pages."""
+    ledger = shipped_ledger()
+    console.print("\n[bold]Five papers on normalization[/bold]: one claim of each, run again")
+    narrow = {"box": None, "pad_edge": False, "padding": (0, 2, 0, 0)}
+    table = Table("claim", "found", "verdict", "in the ledger", **narrow)
+    with console.status("Running them ..."):
+        for claim in CLAIMS:
+            found, row = again(claim), ledger[claim]
+            shown = f"{found.observed:.4g}" if isinstance(found.observed, float) else found.observed
+            table.add_row(claim, shown, found.verdict, row.verdict)
+    console.print(table)
+    totals = Table("paper", "claims", *VERDICTS, **narrow | {"padding": (0, 1, 0, 0)})
+    for line in ledger.totals():
+        totals.add_row(line["paper"], *(str(line[name]) for name in ("rows", *VERDICTS)))
+    console.print("\nAll claims of the five papers, as the ledger has them")
+    console.print(totals)
+    page, *_ = report.save_papers(ledger, PAGES)
+    console.print(f"\nEvery claim with its chart and verdict: {page}", soft_wrap=True)
+
+
 def main():
     PAGES.mkdir(exist_ok=True)
     console = Console()
@@ -75,6 +111,7 @@ def main():
     for title, result in zip(NETWORKS, found, strict=True):
         page = result.save(PAGES / f"{title.replace(' ', '-')}.html")
         console.print(f"\nThe whole examination {title}: {page}", soft_wrap=True)
+    papers(console)
     console.print("\nYour own network: normscope examine my_model.py:make --data my_data.py:loader")
 
 

@@ -34,7 +34,13 @@ class Machine(TorchDispatchMode):
     def monotonic(self):
         return self.seconds
 
-    perf_counter = monotonic
+    perf_counter = process_time = monotonic
+
+    def __getattr__(self, name):
+        """The calendar, which no limit goes by, is the real one."""
+        if name in ("time", "time_ns", "strftime", "gmtime", "sleep"):
+            return getattr(time, name)
+        raise AttributeError(name)
 
     def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
         kwargs = kwargs or {}

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from normscope.results.ledger import shipped_ledger
+
 README = Path(__file__).parent.parent / "README.md"
 
 
@@ -42,3 +44,8 @@ def test_links_of_the_readme_exist():
         r"`((?:docs|benchmarks)/[^`*]+|[A-Z]+\.(?:md|cff))`", README.read_text()
     ):
         assert (README.parent / path).exists(), path
+
+
+def test_the_table_of_verdicts_is_that_of_the_ledger():
+    table = re.search(r"<!-- ledger.*?-->\n(.*?)\n<!-- /ledger -->", README.read_text(), re.DOTALL)
+    assert table[1] == shipped_ledger().markdown(), "paste shipped_ledger().markdown()"

@@ -237,6 +237,15 @@ class Ledger:
         """``{"claims": [...]}``, as the files have it."""
         return {"claims": [row.to_json() for row in self.rows], "totals": self.totals()}
 
+    def markdown(self) -> str:
+        """Totals by paper and verdict as a table for a README."""
+        heads = ["paper", "claims", *VERDICTS]
+        lines = [" | ".join(heads), " | ".join(["---", *["---:"] * (len(heads) - 1)])]
+        for row in self.totals():
+            cells = [row["paper"], row["rows"], *(row[v] or "" for v in VERDICTS)]
+            lines.append(" | ".join(map(str, cells)))
+        return "\n".join(f"| {line} |" for line in lines)
+
     def summary(self) -> str:
         """Totals in words."""
         whole = self.totals()[-1]

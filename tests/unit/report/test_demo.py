@@ -53,7 +53,8 @@ def test_prediction_measurement_and_training_agree():
 def test_the_numbers_are_those_of_the_run(tmp_path, capsys):
     """Another network, another rate: other numbers."""
     widths, lr, steps = [64, 40, 30, 10], 0.05, 7
-    rows, text = shown(tmp_path, capsys, PRESET="fast", WIDTHS=widths, LR=lr, STEPS=steps)
+    quick = {"PRESET": "fast", "papers": lambda console: None}
+    rows, text = shown(tmp_path, capsys, WIDTHS=widths, LR=lr, STEPS=steps, **quick)
     digits = ns.load_data("digits")
     images, labels = digits.images[:256], digits.labels[:256]
     theory = [ns.predict(ns.mlp(widths), inputs=images.flatten(1)).lambda_max,
@@ -90,3 +91,10 @@ def test_the_whole_demo_takes_less_than_a_minute_and_says_what_is_wrong(tmp_path
     assert math.isclose(int(times[1]), limits[1] / limits[0], rel_tol=0.1)
     plain = (tmp_path / "out" / "without-norms.html").read_text()
     assert "Training diverges at the learning rate 2" in plain
+    papers = (tmp_path / "out" / "papers.html").read_text()
+    for paper in ("wei2019", "karakida2019", "huang2020", "bjorck2018", "luo2019"):
+        assert f'href="{paper}.html"' in papers
+        assert (tmp_path / "out" / f"{paper}.html").stat().st_size < 3_000_000
+        line = next(line for line in text.splitlines() if line.startswith(f"{paper}/"))
+        found, stored = re.split(r" {2,}", line.strip())[-2:]
+        assert found == stored  # the verdict of today is that of the ledger
