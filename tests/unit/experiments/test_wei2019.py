@@ -10,7 +10,7 @@ import normscope as ns
 from normscope.experiments.claim import claims
 from normscope.experiments.experiment import Table
 from normscope.experiments.rules import judge
-from normscope.experiments.wei2019 import _boundary, claim31, fig1, minimum, training
+from normscope.experiments.wei2019 import _boundary, claim31, fig1, fisher, training
 from normscope.experiments.wei2019._common import PLOTTED, critical, lambda_of, spec_of
 
 
@@ -53,7 +53,7 @@ def test_heavy_ball_shrinks_a_mode_by_what_iterating_it_shows():
             size = math.hypot(now, before)
             logs.append(math.log(size))
             now, before = now / size, before / size
-        assert minimum._radius(rate, 0.9) == pytest.approx(math.exp(np.mean(logs)), abs=2e-3)
+        assert fisher._radius(rate, 0.9) == pytest.approx(math.exp(np.mean(logs)), abs=2e-3)
 
 
 def test_the_level_of_the_two_sample_test():

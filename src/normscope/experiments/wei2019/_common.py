@@ -6,6 +6,8 @@ import math
 from functools import cache
 from typing import Any
 
+import torch
+
 import normscope as ns
 from normscope.data import DataSet
 from normscope.spec import NetworkSpec
@@ -74,3 +76,14 @@ def critical(lambda_max: float) -> float:
 def named(gamma: float | None) -> str:
     """What a part of an observation is called."""
     return "vanilla" if gamma is None else f"gamma {gamma:g}"
+
+
+def at_minimum(seed: int, generator: Any) -> dict[str, tuple[Any, Any, Any]]:
+    """A regression and a tanh network that are their own targets, with inputs and targets."""
+    inputs = torch.randn(20, 5, generator=generator, dtype=torch.float64)
+    made: dict[str, Any] = {
+        "quadratic": ns.build(ns.mlp([5, 1]), seed),
+        "tanh network": ns.build(ns.mlp([5, 6, 2], activation="tanh", bias_variance=0.5), seed),
+    }
+    nets = {name: model.double() for name, model in made.items()}
+    return {name: (net, inputs, net(inputs).detach()) for name, net in nets.items()}
