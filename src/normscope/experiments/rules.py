@@ -66,9 +66,10 @@ class Judgement:
 def judge(rule: str, observation: Observation, parameters: Mapping[str, Any]) -> Judgement:
     """Apply a rule; to each part, if the observation has parts.
 
-    All parts reproduced is reproduced. Some reproduced and some not, or undecided, is partly. None
-    reproduced and at least one refuted is not reproduced. Rules that test agreement share their
-    rate of false refusals over the parts (Bonferroni), or a claim of many parts would often fail.
+    All parts reproduced is reproduced; some reproduced and some refuted is partly; none reproduced
+    and some refuted is not reproduced. What is not refuted and in part undecided is undecided.
+    Rules that test agreement share their rate of false refusals over the parts (Bonferroni), or a
+    claim of many parts would often fail.
     """
     function = RULES[rule]
     if "parts" not in observation:
@@ -80,7 +81,7 @@ def judge(rule: str, observation: Observation, parameters: Mapping[str, Any]) ->
     count = {v: [n for n, p in parts.items() if p.verdict == v] for v in VERDICTS}
     good, bad = len(count[REPRODUCED]), len(count[FAILED])
     verdict = REPRODUCED if good == len(parts) else PARTLY if good or count[PARTLY] else FAILED
-    if verdict == FAILED and not bad:
+    if not bad and count[UNDECIDED]:
         verdict = UNDECIDED
     worst = max(parts, key=lambda name: _badness(parts[name]))
     listed = "; ".join(f"{v}: {_named(names)}" for v, names in count.items() if names)
@@ -281,7 +282,12 @@ def sign(
 
 
 def bound(
-    observation: Observation, *, direction: str = "positive", slack: float = 0.0, family: int = 1
+    observation: Observation,
+    *,
+    direction: str = "positive",
+    slack: float = 0.0,
+    resolution: float = math.inf,
+    family: int = 1,
 ) -> Judgement:
     """An inequality is not violated, one-sided at three standard errors.
 
@@ -292,6 +298,7 @@ def bound(
         observation: what was observed.
         direction: ``"positive"`` if inside means above zero.
         slack: a finite-size remainder that is allowed; the observation may have its own.
+        resolution: noise above this is too much, unless all of it lies inside the bound.
         family: number of tests that share the rate of false refusals.
     """
     check_choice("direction", direction, SIDES)
@@ -300,9 +307,12 @@ def bound(
         outside = side * mean == -math.inf
         return replace(nothing, verdict=FAILED, error=math.inf) if outside else nothing
     tolerance = _three(n, family) * se + float(observation.get("slack", slack))
-    verdict = REPRODUCED if side * mean >= -tolerance else FAILED
+    verdict, needed = REPRODUCED if side * mean >= -tolerance else FAILED, None
     words = f"inside the bound by {side * mean:.3g}, noise {tolerance:.2g}"
-    return Judgement(verdict, mean, 0.0, max(0.0, -side * mean), tolerance, words, n)
+    if verdict == REPRODUCED and tolerance > resolution and side * mean < tolerance:
+        verdict, words = UNDECIDED, f"too noisy: {words}"
+        needed = _first(lambda runs: _three(runs, family) * se * math.sqrt(n / runs) <= resolution)
+    return Judgement(verdict, mean, 0.0, max(0.0, -side * mean), tolerance, words, n, needed)
 
 
 def boundary(observation: Observation, *, extra: float = 0.0) -> Judgement:
@@ -341,6 +351,8 @@ def boundary(observation: Observation, *, extra: float = 0.0) -> Judgement:
 def count(observation: Observation, *, at_least: float = 1.0) -> Judgement:
     """A statement holds in every run: ``holds`` has one true or false for each.
 
+    In fewer runs than asked for, but at least in half of them, it is partly reproduced.
+
     Args:
         observation: what was observed.
         at_least: share of the runs in which it must hold.
@@ -348,7 +360,7 @@ def count(observation: Observation, *, at_least: float = 1.0) -> Judgement:
     holds = _samples(observation, "holds") == 1.0  # neither None nor NaN holds
     good, n = int(holds.sum()), len(holds)
     least = math.ceil(at_least * n - DIGITS)
-    verdict = REPRODUCED if good >= least else PARTLY if good else FAILED
+    verdict = REPRODUCED if good >= least else PARTLY if 2 * good >= n else FAILED
     words, most = f"holds in {good} of {n}", f"{least} of {n}"
     return Judgement(verdict, f"{good} of {n}", most, 1 - good / n, 1 - at_least, words, n)
 

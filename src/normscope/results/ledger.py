@@ -239,10 +239,10 @@ class Ledger:
 
     def markdown(self) -> str:
         """Totals by paper and verdict as a table for a README."""
-        heads = ["paper", "claims", *VERDICTS]
+        heads = ["paper", "claims", *VERDICTS, "of these misprints"]
         lines = [" | ".join(heads), " | ".join(["---", *["---:"] * (len(heads) - 1)])]
-        for row in self.totals():
-            cells = [row["paper"], row["rows"], *(row[v] or "" for v in VERDICTS)]
+        for row, slips in zip(self.totals(), self.totals(misprints=True), strict=True):
+            cells = [row["paper"], row["rows"], *(row[v] or "" for v in VERDICTS), slips["rows"]]
             lines.append(" | ".join(map(str, cells)))
         return "\n".join(f"| {line} |" for line in lines)
 

@@ -376,6 +376,7 @@ def test_a_search_without_an_end_decides_nothing():
         ([True] * 5, 1.0, REPRODUCED, "5 of 5"),
         ([True, False], 1.0, PARTLY, "2 of 2"),
         ([False, False], 1.0, FAILED, "2 of 2"),
+        ([True, False, False], 1.0, FAILED, "3 of 3"),
         ([True] * 9 + [False], 0.9, REPRODUCED, "9 of 10"),
         ([True] * 29 + [False], 29 / 30, REPRODUCED, "29 of 30"),
         ([True] * 19 + [False], 0.96, PARTLY, "20 of 20"),
@@ -441,7 +442,7 @@ def part(verdict):
     [
         ([REPRODUCED, REPRODUCED], REPRODUCED),
         ([REPRODUCED, FAILED], PARTLY),
-        ([REPRODUCED, UNDECIDED], PARTLY),
+        ([REPRODUCED, UNDECIDED], UNDECIDED),
         ([REPRODUCED, UNDECIDED, FAILED], PARTLY),
         ([UNDECIDED, FAILED], FAILED),
         ([FAILED, FAILED], FAILED),
@@ -523,6 +524,18 @@ def test_parts_share_the_rate_of_false_refusals():
     assert rate <= allowed + 3 * np.sqrt(allowed / runs)
     one = judge("number", {"mean": 3.1, "se": 1.0, "n": n}, {"expected": 0.0})
     assert one.verdict == "not reproduced"
+
+
+def test_a_bound_within_much_noise_is_undecided():
+    """A pass that only the noise allows decides nothing; one beyond the noise does."""
+    noisy = {"mean": 0.02, "se": 0.15, "n": 40}
+    assert bound(noisy).verdict == REPRODUCED
+    one = bound(noisy, resolution=0.25)
+    assert one.verdict == UNDECIDED
+    assert one.seeds_needed == 130  # 3 x 0.15 sqrt(40 / n) = 0.25
+    assert bound({"mean": 0.6, "se": 0.15, "n": 40}, resolution=0.25).verdict == REPRODUCED
+    assert bound({"mean": -0.6, "se": 0.15, "n": 40}, resolution=0.25).verdict == FAILED
+    assert bound({"mean": 0.0, "se": 0.01, "n": 40}, resolution=0.25).verdict == REPRODUCED
 
 
 def test_many_parts_are_counted_and_few_are_named():
