@@ -65,8 +65,11 @@ def test_a_matrix_that_is_singular_in_both_networks_is_left_out():
                 "gradient": [1, 2, 3],
             }
             rows.append((SMALL | {"norm": norm, "kind": kind}, value))
-    parts = _matrices.observe(Table(rows))["kappa-F"]["parts"]
+    made = _matrices.observe(Table(rows))
+    parts = made["kappa-F"]["parts"]
     assert len(parts) == 9
+    assert set(made["kappa-F-90"]["parts"]) == {n for n in parts if "90%" in n}
+    assert len(made["kappa-F-50-80"]["parts"]) == 6
     assert not any(name.startswith("block 3") for name in parts)
 
 
@@ -149,6 +152,8 @@ def test_printed_tables_by_hand():
     part = found["tableA-amplified"]["parts"]["depth 18, WD = 0.0002"]
     assert part["mean"] == pytest.approx(1.11 - 0.40)
     assert part["se"] == pytest.approx(0.41, abs=0.005)
+    observed = printed.observe(Table([({}, found)]))  # an entry is one run
+    assert judge("sign", observed["tableA-amplified"], {}).seeds == 1
     # VGG-110: 16.01 points against 16 + 0
     assert found["tableB-printed"]["holds"] == [True] * 8
 

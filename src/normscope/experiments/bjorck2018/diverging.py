@@ -59,6 +59,8 @@ def observe(table: Table) -> dict[str, Any]:
     layers = np.arange(1, hidden + 1).astype(float)
     after = variance[:, :, -1]
     top = variance[:, high].mean(1)  # over the path
+    line, power = (np.array([slope(x, row[:hidden]) for row in after])
+                   for x in (layers, np.log10(layers)))  # fmt: skip
     made = {
         "sec3-first-batches": {"holds": [
             max(row["updates"], default=99) <= 10 for _, row in table]},
@@ -68,7 +70,7 @@ def observe(table: Table) -> dict[str, Any]:
             "lowest against start": np.log10(loss.min(1) / loss[:, 0])}),
         "fig6-top": {"values": after[:, high].mean(1)},
         "fig6-bottom": {"values": np.abs(after[:, low]).mean(1)},
-        "fig6-exponential": {"values": [slope(layers, row[:hidden])[0] for row in after]},
+        "fig6-exponential": parts({"slope": line[:, 0], "fit": line[:, 1] - power[:, 1]}),
         "fig6-means": parts({
             "means, top against bottom": mean[:, high, -1].mean(1) - mean[:, low, -1].mean(1),
             "second half of the path": top[:, -1] - 2 * top[:, HALF]}),

@@ -162,10 +162,8 @@ def observe(table: Table) -> dict[str, Any]:
         joined[name] = rows[0] | {"error": errors}
     worst = max(row["condition"] for row in table("sec4-scale-free"))
     joined["sec4-scale-free"]["condition"] = worst
-    rate, batch = 2.0**2, 2.0  # factors of a^2 M / B: double the rate, halve the batch
     made = joined | {
         "eq34-order": {"holds": table("order") <= 1},
-        "eq2-same-way": {"error": rate / batch - 1},
         "sec4-kappa-slow": rises("steps"),
         "sec4-kappa-lr": {"holds": np.all(np.diff(table("limit")) < 0, 1)},
         "sec4-kappa-ratio": rises("ratio"),

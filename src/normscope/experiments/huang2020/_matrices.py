@@ -91,6 +91,11 @@ def observe(table: Table) -> dict[str, Any]:
         full = {n: part for n, part in by_share.items() if n.startswith("full")}
         made[f"lambda-{letter}"] = {"parts": parts}
         made[f"kappa-{letter}"] = {"parts": by_share}
+        late = {n: part for n, part in by_share.items() if n.endswith("(90%)")}
+        made[f"kappa-{letter}-90"] = {"parts": late}
+        made[f"kappa-{letter}-50-80"] = {
+            "parts": {n: p for n, p in by_share.items() if n not in late}
+        }
         made[f"lambda-{letter}-full"] = parts["full"]
         made[f"lambda-{letter}-sub"] = {"parts": dict(list(parts.items())[1:])}
         made[f"kappa-{letter}-full"] = {"parts": full}

@@ -19,7 +19,7 @@ def named(table: Table, name: str) -> str:
 
 
 def observe(table: Table) -> dict[str, Any]:
-    """Observations of Figs VIII and IX, and of the learning rate .1."""
+    """Observations of Figs VIII and IX, and of the learning rate 0.1."""
     made: dict[str, Any] = {}
     for name, (figure, _, _) in NETS.items():
         arms = [{"net": named(table, name)} | arm for arm in (PLAIN, BN, FAST)]
@@ -29,8 +29,8 @@ def observe(table: Table) -> dict[str, Any]:
             made[f"{figure}-{panel}"] = parts
         made[f"{figure}-c"] = {"values": late[0] - late[1]}
         made[f"secC1-lr01-{name[:-2]}"] = {"parts": {
-            "not at .1": {"values": late[2] - (runs.CHANCE - 0.01)},
-            "at .01": {"values": runs.CHANCE - late[0]},
+            "not at 0.1": {"values": late[2] - (runs.CHANCE - 0.01)},
+            "at 0.01": {"values": runs.CHANCE - late[0]},
         }}  # fmt: skip
     return made
 
@@ -41,7 +41,7 @@ def panels(table: Table) -> list[Panel]:
     note = "A stand-in: fewer channels, pixels and updates than the paper's."
     for name, (_, figure, title) in NETS.items():
         net = {"net": named(table, name)}
-        arms = {"Plain, rate .01": net | PLAIN, "BN, rate .1": net | BN}
+        arms = {"Plain, rate 0.01": net | PLAIN, "BN, rate 0.1": net | BN}
         made += runs.step_panels(table, f"{figure}, {title}", arms, 1.0, note)
     return made
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from normscope.experiments.experiment import Experiment, Scale, Table, curve
+from normscope.experiments.experiment import Experiment, Scale, Table, curve, every_value
 from normscope.results import ConditioningCost
 from normscope.results.panel import Panel
 
@@ -49,6 +49,13 @@ def trial() -> dict[str, Any]:
     return made | {"tableA-amplified": {"parts": parts}, "tableB-printed": {"holds": holds}}
 
 
+def observe(table: Table) -> dict[str, Any]:
+    """The differences; an entry of Table A is one run, however many images it was tested on."""
+    made = every_value(table)
+    parts = {k: part | {"n": 1} for k, part in made["tableA-amplified"]["parts"].items()}
+    return made | {"tableA-amplified": {"parts": parts}}
+
+
 def panels(table: Table) -> list[Panel]:
     """The two tables as charts."""
     made = []
@@ -68,6 +75,7 @@ EXPERIMENT = Experiment(
     title="Arithmetic on the printed tables and costs",
     trial=trial,
     scales={"smoke": Scale(seconds=0.1), "desk": Scale(seconds=0.1)},
+    observe=observe,
     panels=panels,
     own_scale=True,
     version=3,
