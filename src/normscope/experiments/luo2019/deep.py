@@ -74,14 +74,16 @@ def observe(table: Table) -> dict[str, Any]:
     whole, alone = main("together"), sum(main(name)[:, 2] for name in LAYERS)
     shares = {f"M={m}": share for m, share in zip(SIZES, (whole / alone).T, strict=True)}
     chosen = {"M=16 to 64": EARLY, "M=64 to 256": LATE}
-    slopes = {k: fitted_slope([SIZES[i] for i in v], whole[:, v].T) | {"expected": -1.0}
-              for k, v in chosen.items()}  # fmt: skip
+    slopes = {k: fitted_slope([SIZES[i] for i in v], whole[:, v].T) for k, v in chosen.items()}
+    with np.errstate(divide="ignore", invalid="ignore"):  # a noisy gap can be negative
+        local = np.diff(np.log2(whole), axis=1)  # sizes double: slopes from each to the next
     noise = 0.8 * np.sqrt(24 / main("samples")[0])  # mean |excess kurtosis| of a Gaussian sample
     kurtosis, off = main("kurtosis"), main("off")
     last = f"excess kurtosis, layer {kurtosis.shape[1]}"
     below = small("negative")
     return {
-        "strength-1overM": {"parts": slopes},
+        "strength-1overM": over_sizes(SIZES[:-1], local, -1.0),
+        "strength-1overM-slopes": {"parts": slopes},
         "c4-deep": ratios(0),
         "c4-deep-corrected": ratios(1),
         "c4-psd": {"holds": [bool(s == 0) for s in below[:, 1]]},

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 
 from normscope.experiments.experiment import Experiment, Scale, Table
-from normscope.experiments.luo2019._common import LAWS, draw, over_sizes
+from normscope.experiments.luo2019._common import LAWS, draw, over_sizes, parts
 from normscope.theory import regularization as theory
 
 SIZES = (8, 16, 32, 64, 128, 256)
 FROM = 1  # the remainder is fitted to the sizes from 16 on
-SHAPES = {"gamma=.8, r=.6": (0.8, 0.6), "gamma=1, r=.5": (1.0, 0.5)}
+SHAPES = {"gamma=0.8, r=0.6": (0.8, 0.6), "gamma=1, r=0.5": (1.0, 0.5)}
 
 
 def trial(batches: int, seed: int) -> dict[str, Any]:
@@ -79,7 +79,8 @@ def observe(table: Table) -> dict[str, Any]:
     return {
         "prior-mu": laws(0, lambda *_: 1 / sizes),
         "prior-sigma": laws(1, lambda rho, _: (rho + 2) / (4 * sizes)),
-        "prior-kurtosis": laws(1, lambda rho, _: (rho + 3 + 2) / (4 * sizes)),
+        "prior-kurtosis": parts({law: np.log10(late[law][:, -1, 1] * sizes[-1] * 4 / (rho + 3 + 2))
+                                 for law, (rho, _) in LAWS.items()}),
         "prior-bias": {"parts": none | {"covariance": number("exponential", 3, 64, 0)}},
         "prior-bias-corrected": {"parts": bias["parts"] | {"covariance": covariance}},
         "c3-gamma": {"parts": inverses},
