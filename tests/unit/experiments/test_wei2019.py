@@ -4,7 +4,6 @@ import math
 
 import numpy as np
 import pytest
-from scipy import stats
 
 import normscope as ns
 from normscope.experiments.claim import claims
@@ -56,14 +55,24 @@ def test_heavy_ball_shrinks_a_mode_by_what_iterating_it_shows():
         assert fisher._radius(rate, 0.9) == pytest.approx(math.exp(np.mean(logs)), abs=2e-3)
 
 
-def test_the_level_of_the_two_sample_test():
-    n = 10_000
-    assert stats.kstwobign.isf(0.01) == pytest.approx(training.LEVEL, abs=1e-3)
+def test_distances_of_tensors_come_back_from_what_a_trial_keeps():
+    sizes = {"weights": (64 * 60, 60 * 60, 60 * 10), "biases": (60, 60, 10)}
     rng = np.random.default_rng(0)
-    a, b = rng.standard_normal((2, n))
-    same = stats.ks_2samp(a, b, method="asymp").statistic * math.sqrt(n / 2)
-    other = stats.ks_2samp(a, b + 0.1, method="asymp").statistic * math.sqrt(n / 2)
-    assert same < training.LEVEL < other
+    rows, right = [], []
+    for seed in range(3):
+        distances = rng.uniform(0, 0.1, (2, 3))
+        kept = {kind: [d * math.sqrt(n / 2) for d, n in zip(row, sizes[kind], strict=True)]
+                for kind, row in zip(sizes, distances, strict=True)}  # fmt: skip
+        settings = {"network": "digits-fc", "gamma": 1.0, "share": 0.25, "seed": seed}
+        rows.append((settings, kept | {"move": 0.0}))
+        right.append(distances)
+    weights, biases = np.swapaxes(right, 0, 1)
+    parts = training.observe(Table(rows))["sec2-weights"]["parts"]
+    named = [key.partition(",")[0] for key in parts]
+    assert named == ["hidden weights", "read-out weights", "hidden biases"]
+    expected = weights[:, :-1].max(1), weights[:, -1], biases[:, :-1].max(1)
+    for part, values in zip(parts.values(), expected, strict=True):
+        np.testing.assert_allclose(part["values"], values, rtol=1e-12)
 
 
 def _boundaries(distance: float) -> Table:

@@ -65,7 +65,9 @@ def observe(table: Table) -> dict[str, Any]:
         return {"parts": {f"M={w}": {"values": np.log10(v).tolist()} for w, v in cells}}
 
     theory = {f"{d}, {k}": ratio(d, k, v) for d in names for k, v in THEORY.items()}
-    norms = {k: {"values": table(k, case="norms").tolist()} for k in ("batch", "layer")}
+    widths = table.where(case="norms").values_of("width")
+    norms = {f"{k}, M={w}": {"values": table(k, case="norms", width=w).tolist()}
+             for k in ("batch", "layer") for w in widths}  # fmt: skip
     ours = {"real-mnist": removed(names[0]), "real-cifar": removed(names[-1])}
     return ours | {"real-theory": {"parts": theory}, "real-bn-ln": {"parts": norms}}
 

@@ -9,7 +9,7 @@ import numpy as np
 from scipy import stats
 
 import normscope as ns
-from normscope.experiments.experiment import Experiment, Scale, Table
+from normscope.experiments.experiment import Experiment, Scale, Table, curve
 from normscope.experiments.wei2019._common import (
     BATCH,
     MOMENTUM,
@@ -19,8 +19,7 @@ from normscope.experiments.wei2019._common import (
     named,
     spec_of,
 )
-
-LEVEL = math.sqrt(-math.log(0.005) / 2)  # of the Kolmogorov-Smirnov distance at 1 %
+from normscope.results.panel import Panel
 
 
 def trial(
@@ -52,17 +51,41 @@ def trial(
 
 
 def observe(table: Table) -> dict[str, Any]:
-    """Moves of lambda_max in decades; tensors whose distribution is the same at 1 %."""
-    moves, same = {}, {}
+    """Moves of lambda_max in decades; Kolmogorov-Smirnov distances of the tensors."""
+    moves, tensors = {}, {}
     for share in table.values_of("share"):
         for gamma in table.values_of("gamma"):
             one = {"gamma": gamma, "share": share}
             name = f"{named(gamma)}, {share:g} eta*"
             moves[name] = {"values": table("move", **one).tolist(), "expected": 0.0}
-            for kind in ("weights", "biases"):
-                distances = np.ravel(table(kind, **one))
-                same[f"{kind}, {name}"] = {"holds": (distances < LEVEL).tolist()}
-    return {"sec2-heuristic": {"parts": moves}, "sec2-weights": {"parts": same}}
+            weights, biases = (_distances(table, kind, **one) for kind in ("weights", "biases"))
+            for key, values in (
+                ("hidden weights", weights[:, :-1].max(1)), ("read-out weights", weights[:, -1]),
+                ("hidden biases", biases[:, :-1].max(1)),
+            ):  # fmt: skip
+                tensors[f"{key}, {name}"] = {"values": values.tolist()}
+    return {"sec2-heuristic": {"parts": moves}, "sec2-weights": {"parts": tensors}}
+
+
+def _distances(table: Table, kind: str, **where: Any) -> Any:
+    """Kolmogorov-Smirnov distances by seed and layer; a trial keeps them times sqrt(n / 2)."""
+    spec = spec_of(table.rows[0][0]["network"], None)
+    sizes = np.array([layer.outputs for layer in spec.layers])
+    sizes = sizes * spec.fan_ins if kind == "weights" else sizes
+    return table(kind, **where) / np.sqrt(sizes / 2)
+
+
+def panels(table: Table) -> list[Panel]:
+    """Distances of the weights by layer, at the largest rate."""
+    share = table.values_of("share")[-1]
+    curves = []
+    for gamma in table.values_of("gamma"):
+        rows = _distances(table, "weights", gamma=gamma, share=share).T
+        curves.append(curve(named(gamma), list(range(1, len(rows) + 1)), rows))
+    words = f"weights after five epochs at {share:g} of the critical rate"
+    note = "Hidden layers keep their distribution; with batch norm the read-out does not."
+    label = "Kolmogorov-Smirnov distance"
+    return [Panel(f"Sec. 2.1: {words}", "layer", label, tuple(curves), log_y=True, note=note)]
 
 
 EXPERIMENT = Experiment(
@@ -78,4 +101,5 @@ EXPERIMENT = Experiment(
         ),
     },
     observe=observe,
+    panels=panels,
 )  # fmt: skip
