@@ -199,8 +199,9 @@ def test_other_settings_have_another_folder(monkeypatch, tmp_path, capsys):
 
 
 DRIVER = """
-import sys, catalogue, pytest
+import signal, sys, catalogue, pytest
 from normscope.cli import main
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
 with pytest.MonkeyPatch.context() as patch:
     catalogue.install(patch)
     sys.exit(main(["reproduce", "wei2019/gains", "--executor", "serial", "--json", *sys.argv[1:]]))

@@ -120,7 +120,7 @@ def test_a_function_that_others_cannot_find_is_refused(tmp_path):
 def test_a_function_of_a_notebook_is_refused_before_any_trial(file, tmp_path, monkeypatch):
     """Other processes cannot import it; they would record every trial as failed."""
     main = sys.modules["__main__"]
-    monkeypatch.setattr(main, "__file__", file)
+    monkeypatch.setattr(main, "__file__", file, raising=False)
     monkeypatch.setattr(main, "threads", threads, raising=False)
     monkeypatch.setattr(threads, "__module__", "__main__")
     with pytest.raises(InputError, match=r"interactive session.*module"):
