@@ -254,7 +254,7 @@ PROGRAM = textwrap.dedent(
         global taken
         print(event.kind, event.step, flush=True)
         taken += event.kind == "step"
-        if taken == steps:
+        if event.kind == "step" and taken == steps:
             sys.setprofile(count)
 
     run = fit(
