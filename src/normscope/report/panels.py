@@ -45,7 +45,9 @@ def panel_chart(panel: Panel) -> Any:
         kind = [row for row in rows if row["style"] == style]
         scale = named_scale({r["curve"]: colours[r["curve"]] for r in kind})
         dash = DASHES.get(style, alt.Undefined)
-        look = alt.Legend(symbolType=symbol, symbolStrokeWidth=2.5, symbolDash=dash)
+        look = alt.Legend(
+            symbolType=symbol, symbolStrokeWidth=2.5, symbolDash=dash, symbolOpacity=1, labelLimit=0
+        )
         shown = look if len(names) > 1 else None
         colour = alt.Color("curve:N", title=None, sort=names, scale=scale, legend=shown)
         if kind:
