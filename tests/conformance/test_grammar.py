@@ -36,6 +36,7 @@ from normscope.cli import main
 from normscope.data import DataSet, batch_order, load_data
 from normscope.diagnose import plan_examination
 from normscope.errors import InputError, NormscopeError
+from normscope.measure import ablation, unit_statistics
 from normscope.measure.probes.layout import norm_layout
 from normscope.measure.probes.signals import signals
 from normscope.measure.regularization import decay_strengths
@@ -220,6 +221,14 @@ FUNCTIONS = [
         loss=lambda r: r.initial_loss,
         reported=1,
     ),
+    Function(
+        "ablation",
+        ablation,
+        {"shares": [0], "orders": 1, "statistics": "batch"},
+        loss=lambda r: r.mean_loss[0],
+        default="cross_entropy",
+    ),
+    Function("unit_statistics", unit_statistics, default="none"),
     Function("norm_layout", norm_layout, default="none"),
     Function(
         "signals",

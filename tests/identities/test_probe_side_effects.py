@@ -13,16 +13,21 @@ import normscope as ns
 from cases import ROSTER
 from fingerprints import fingerprint, prepared
 from normscope.errors import NormscopeError
+from normscope.measure import ablation, unit_statistics
 
 # One entry per measurement that takes (model, data, loss); the completeness test below finds
 # those that are missing.
 PROBES = {
+    "ablation": lambda m, d, loss, statistics: ablation(
+        m, d, loss, statistics=statistics, shares=[0, 0.5], orders=1
+    ),
     "activations": ns.activations,
     "conditioning": ns.conditioning,
     "gradient_noise": ns.gradient_noise,
     "gradients": ns.gradients,
     "landscape": ns.landscape,
     "order_parameters": ns.order_parameters,
+    "unit_statistics": unit_statistics,
     "bn_regularization": lambda m, d, loss, statistics: ns.bn_regularization(
         m, d, loss, batch_size=2, num_batches=4
     ),
@@ -42,7 +47,8 @@ def test_roster_holds_every_measurement():
         and list(inspect.signature(value).parameters)[:3] == ["model", "data", "loss"]
     }
     alike = {"suggest_lr", "plan_examination"}  # do what max_stable_lr and examine do
-    assert found - {"fit", "evaluate"} - alike == set(PROBES) - {"what_if"}
+    elsewhere = {"ablation", "unit_statistics", "what_if"}  # not in ns, or of other arguments
+    assert found - {"fit", "evaluate"} - alike == set(PROBES) - elsewhere
 
 
 @pytest.mark.parametrize("name", PROBES)

@@ -30,6 +30,7 @@ from normscope.report import (
     stability,
     stability_map,
     teacher_student,
+    units,
     what_if,
 )
 from normscope.report.style import theme
@@ -42,6 +43,7 @@ CHARTS.add("PhaseDiagram", phases.phase_chart)
 CHARTS.add("Spectrum", spectra.spectrum_chart)
 CHARTS.add("SpectralDensity", spectra.density_chart)
 CHARTS.add("GramSpectrum", spectra.gram_chart)
+CHARTS.add("Ablation", units.ablation_chart)
 CHARTS.add("Activations", activations.activation_chart)
 CHARTS.add("Comparison", comparison.comparison_chart)
 CHARTS.add("ExaminationDifference", difference.ratio_chart)
@@ -67,6 +69,7 @@ CHARTS.add("StabilityLimit", stability.stability_chart)
 CHARTS.add("StabilityMap", stability_map.map_chart)
 CHARTS.add("LRRange", stability.range_chart)
 CHARTS.add("LRAdvice", learning_rate.advice_chart)
+CHARTS.add("UnitStatistics", units.unit_chart)
 CHARTS.add("WhatIf", what_if.what_if_chart)
 CHARTS.add("BatchNormRegularization", regularization.gap_chart)
 
@@ -83,7 +86,7 @@ def chart(result: object, **options: Any) -> Any:
             ``GramSpectrum``, ``SpectralDensity``, ``DepthConditioning``,
             ``ProductSpectrum``, ``LearningPath``, ``LearningComparison``,
             ``LearningRates``, ``MonitorLog``, ``OrderProfile``, ``OverlapSlopes``, ``ErrorCurve``,
-            ``SimulatedErrors``, ``Panel`` or
+            ``SimulatedErrors``, ``Panel``, ``Ablation``, ``UnitStatistics`` or
             ``GeneralizationPanel``.
         options: drawing options, e.g. ``momentum=0.9`` for predictions, ``title="..."`` for all.
 

@@ -72,5 +72,8 @@ from normscope.results.teacher_student import LearningComparison as LearningComp
 from normscope.results.teacher_student import LearningPath as LearningPath
 from normscope.results.teacher_student import LearningRates as LearningRates
 from normscope.results.teacher_student import OverlapSlopes as OverlapSlopes
+from normscope.results.units import Ablation as Ablation
+from normscope.results.units import LayerUnits as LayerUnits
+from normscope.results.units import UnitStatistics as UnitStatistics
 from normscope.results.what_if import Variant as Variant
 from normscope.results.what_if import WhatIf as WhatIf

@@ -254,3 +254,20 @@ def shown_module(module: nn.Module) -> str:
     reduction = getattr(module, "reduction", None)
     detail = f"reduction={reduction!r}" if reduction else ""
     return f"{type(module).__name__}({detail})"
+
+
+def right_answers(outputs: Any, targets: Any) -> tuple[int, int]:
+    """Right answers and number of answers; (0, 0) where the targets are no classes."""
+    if not isinstance(outputs, Tensor) or not isinstance(targets, Tensor) or outputs.ndim < 2:
+        return 0, 0
+    if targets.shape == outputs.shape and _one_hot(targets):
+        targets = targets.argmax(1)
+    chosen = outputs.argmax(1)
+    if targets.is_floating_point() or targets.shape != chosen.shape:
+        return 0, 0
+    return int((chosen == targets).sum()), targets.numel()
+
+
+def _one_hot(targets: Tensor) -> bool:
+    bits = (targets == 0) | (targets == 1)
+    return targets.shape[1] > 1 and bool(bits.all()) and bool((targets.sum(1) == 1).all())

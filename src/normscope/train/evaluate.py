@@ -6,12 +6,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from normscope.record import Record
 from normscope.subject.batch import readable_failures
 from normscope.subject.data import as_source
 from normscope.subject.interrupts import interruptible, safe_point
+from normscope.subject.losses import right_answers
 from normscope.subject.objective import LossFn, LossLike, Objective, OutputsFn, as_objective
 from normscope.subject.problem import check_model, model_device
 from normscope.subject.process import isolated_random, measurement
@@ -92,7 +93,7 @@ def evaluation(model: nn.Module, source: Source, objective: Objective, seed: int
             known = objective.has_outputs
             size = objective.loss.num_samples(outputs) if known else max(batch.size, 1)
             total += float(value) * (1 if objective.loss.summed else size)
-            right, answers = _right(outputs, targets)
+            right, answers = right_answers(outputs, targets)
             hits, labels = hits + right, labels + answers
             sizes.append(size)
     return Evaluation(
@@ -118,20 +119,3 @@ def _statistics(model: nn.Module) -> str:
     bare = [name for name, layer in layers.items() if getattr(layer, "running_mean", 0) is None]
     own = f"; statistics of the batch in {', '.join(bare)}, which stores none" if bare else ""
     return in_words(model, "running") + own
-
-
-def _right(outputs: Any, targets: Any) -> tuple[int, int]:
-    """Right answers and number of answers; (0, 0) where the targets are no classes."""
-    if not isinstance(outputs, Tensor) or not isinstance(targets, Tensor) or outputs.ndim < 2:
-        return 0, 0
-    if targets.shape == outputs.shape and _one_hot(targets):
-        targets = targets.argmax(1)
-    chosen = outputs.argmax(1)
-    if targets.is_floating_point() or targets.shape != chosen.shape:
-        return 0, 0
-    return int((chosen == targets).sum()), targets.numel()
-
-
-def _one_hot(targets: Tensor) -> bool:
-    bits = (targets == 0) | (targets == 1)
-    return targets.shape[1] > 1 and bool(bits.all()) and bool((targets.sum(1) == 1).all())

@@ -99,3 +99,46 @@ class SecondMoment:
     def mean(self) -> Tensor:
         """The mean E[v], of shape (d,)."""
         return self._mean
+
+
+class UnitMoments(SecondMoment):
+    """A `SecondMoment` that also keeps third and fourth central moments (Pebay's updates).
+
+    Rows are shifted by the first one, so that a unit that never changes has no variance at all.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._shift = self._third = self._fourth = torch.zeros(0, dtype=torch.float64)
+
+    def add(self, rows: Tensor) -> None:
+        """Take in rows (n, d)."""
+        rows = rows.reshape(-1, rows.shape[-1]).double()
+        self._shift = self._shift if self.count else rows[0].clone()
+        rows = rows - self._shift
+        b, mean = len(rows), rows.mean(0)
+        centred = rows - mean
+        squares = centred.square()
+        two, three = squares.sum(0), (squares * centred).sum(0)
+        four = squares.square_().sum(0)
+        if self.count:
+            a, own, d = self.count, self._centred.diagonal(), mean - self._mean
+            n = a + b
+            four += self._fourth + d**4 * (a * b * (a * a - a * b + b * b) / n**3)
+            four += 6 * d**2 * (a * a * two + b * b * own) / n**2
+            four += 4 * d * (a * three - b * self._third) / n
+            three += self._third + d**3 * (a * b * (a - b) / n**2)
+            three += 3 * d * (a * two - b * own) / n
+        self._third, self._fourth = three, four
+        super().add(rows)
+
+    @property
+    def mean(self) -> Tensor:
+        """The mean E[v], of shape (d,)."""
+        return self._mean + self._shift
+
+    def standardized(self) -> tuple[Tensor, Tensor]:
+        """Skewness and excess kurtosis of each entry; NaN or infinite where it is constant."""
+        variance = self._centred.diagonal() / self.count
+        skewness = self._third / self.count / variance**1.5
+        return skewness, self._fourth / self.count / variance**2 - 3
