@@ -97,6 +97,97 @@ def test_gradient_through_the_statistics_is_that_of_batch_norm_on_the_population
             assert error > 1e-2  # the gradient through the statistics is not a small part
 
 
+def gradients(model, x, weights):
+    """Gradients of a training step after a refresh; the batch norm of torch needs none."""
+    if any(isinstance(m, PopulationNorm) for m in model.modules()):
+        refresh_population(model.train(), population())
+    model[3].p = 0.0
+    loss = (model.train()(x).sin() * weights).sum()
+    return torch.autograd.grad(loss, [*model.parameters()])
+
+
+def test_with_the_population_as_the_batch_batch_gradients_are_those_of_batch_norm():
+    x, weights = population(), torch.linspace(-1, 2, 50).double()[:, None]
+    expected = gradients(net(norm=nn.BatchNorm1d), x, weights)
+    for stat_grad in ("batch", "through"):
+        for a, b in zip(gradients(net(stat_grad), x, weights), expected, strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("parts", [["mean"], ["variance"], ["mean", "variance"]])
+def test_batch_gradients_are_those_of_batch_renormalization(parts):
+    """Against Ioffe's formula, whose corrections r and d are constants."""
+    layer = PopulationNorm(3, parts=parts, stat_grad="batch", eps=0.0, dtype=torch.float64)
+    refresh_population(layer, population() * 1.3 - 0.2)
+    x = population(7).clone().requires_grad_()
+    mean, sigma = x.mean(0), x.var(0, correction=0).sqrt()
+    if "mean" not in parts:
+        mean = torch.zeros_like(mean)
+    goal = layer.population_mean if "mean" in parts else torch.zeros_like(mean)
+    if "variance" in parts:
+        target = layer.population_var.sqrt()
+        renormed = (x - mean) / sigma * (sigma / target).detach()
+        renormed = renormed + ((mean - goal) / target).detach()
+    else:
+        renormed = x - mean + (mean - goal).detach()
+    torch.testing.assert_close(layer(x), renormed, rtol=1e-12, atol=1e-13)
+    torch.testing.assert_close(layer(x), layer.eval()(x), rtol=1e-12, atol=1e-13)
+    weights = torch.linspace(-1, 2, 21).double().view(7, 3)
+    expected, found = (
+        torch.autograd.grad((y.sin() * weights).sum(), x, retain_graph=True)[0]
+        for y in (renormed, layer.train()(x))
+    )
+    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
+
+
+def test_a_channel_that_is_constant_in_a_batch_has_finite_gradients():
+    layer = PopulationNorm(3, stat_grad="batch")
+    refresh_population(layer, population())
+    x = torch.ones(4, 3, requires_grad=True)
+    (found,) = torch.autograd.grad(layer(x).sin().sum(), x)
+    assert found.isfinite().all()
+
+
+def test_detached_statistics_spend_the_step_on_what_the_next_refresh_undoes():
+    """Why deep networks stall: a shift, or a scale, of a channel before its norm changes nothing.
+
+    A layer's bias only shifts, its weights' own direction only scales what the norm receives, and
+    with refreshed statistics the loss depends on neither. Detached gradients follow them.
+    """
+    x, weights = population()[:16], torch.linspace(-1, 2, 16).double()[:, None]
+    moved = {}
+    for stat_grad in ("detach", "through", "batch"):
+        model = net(stat_grad)
+        model[1].eps = model[5].eps = 0.0
+        weight, bias = gradients(model, x, weights)[:2]
+        along = (weight * model[0].weight).sum(1) + bias * model[0].bias
+        moved[stat_grad] = [float(v.detach().abs().max() / weight.abs().max())
+                            for v in (bias, along)]  # fmt: skip
+        refresh_population(model, population())
+        before = model.eval()(x)
+        with torch.no_grad():
+            model[0].bias.add_(0.7)
+            model[0].weight.mul_(1.9)
+        refresh_population(model, population())
+        torch.testing.assert_close(model.eval()(x), before, rtol=1e-10, atol=1e-12)
+    assert max(moved["through"] + moved["batch"]) < 1e-12
+    assert min(moved["detach"]) > 0.05  # not a small part of the step
+
+
+def test_under_torch_func_batch_gradients_are_those_of_constant_statistics():
+    x, found = population()[:6], []
+    for stat_grad in ("batch", "detach"):
+        model = net(stat_grad)
+        model[3].p = 0.0
+        refresh_population(model.train(), population())
+
+        def loss(values, model=model):
+            return torch.func.functional_call(model, values, x).sin().sum()
+
+        found.append(torch.func.grad(loss)(dict(model.named_parameters())))
+    assert all(torch.equal(found[0][name], found[1][name]) for name in found[0])
+
+
 def test_live_statistics_serve_one_pass():
     model = net("through")
     refresh_population(model, population())

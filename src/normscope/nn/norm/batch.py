@@ -10,7 +10,7 @@ from torch import Tensor
 
 from normscope.checks import as_float, checked_count
 from normscope.errors import InputError
-from normscope.nn.norm.channel import PARTS, ChannelNorm
+from normscope.nn.norm.channel import PARTS, ChannelNorm, inside_transform
 
 
 class BatchNorm(ChannelNorm):
@@ -152,7 +152,7 @@ class BatchNorm(ChannelNorm):
         if not (self.training or not self.track_running_stats):
             return self.normalize(x, *self._running())
         statistics = self.batch_statistics(x)
-        if self.training and self.track_running_stats and not _inside_transform():
+        if self.training and self.track_running_stats and not inside_transform():
             self._update(x, *statistics)
         return self.normalize(x, *statistics)
 
@@ -219,8 +219,3 @@ def _checked_momentum(momentum: float | None) -> float | None:
             f"momentum is the weight of the newest batch, from 0 to 1, or None. Got {momentum!r}."
         )
     return momentum
-
-
-def _inside_transform() -> bool:
-    """True inside grad, jvp, vmap and so on, where writing to a buffer is refused by torch."""
-    return torch._C._are_functorch_transforms_active()

@@ -18,7 +18,15 @@ from normscope.errors import InputError
 from normscope.registry import check_choice
 from normscope.spec.norms import PARTS
 
-__all__ = ["PARTS", "ChannelNorm", "Deviation", "checked_parts", "inverse_deviation", "wide"]
+__all__ = [
+    "PARTS",
+    "ChannelNorm",
+    "Deviation",
+    "checked_parts",
+    "inside_transform",
+    "inverse_deviation",
+    "wide",
+]
 
 Deviation = Literal["centred", "rms"]
 DEVIATIONS = ("centred", "rms")
@@ -168,6 +176,11 @@ def inverse_deviation(variance: Tensor, mean: Tensor | None, *, eps: float) -> T
 def wide(x: Tensor) -> Tensor:
     """Half precision in float32, in which statistics have to be computed; others as they are."""
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+
+
+def inside_transform() -> bool:
+    """True inside grad, jvp, vmap and so on, where writing to a buffer is refused by torch."""
+    return torch._C._are_functorch_transforms_active()
 
 
 def checked_parts(parts: Sequence[str]) -> tuple[str, ...]:
