@@ -172,9 +172,7 @@ def experiments() -> dict[str, Experiment]:
     return found
 
 
-def curve(
-    name: str, x: Sequence[Any], groups: Any, *, style: str = "points", log: bool = False
-) -> Curve:
+def curve(name: str, x: Any, groups: Any, *, style: str = "points", log: bool = False) -> Curve:
     """Means over the last axis of ``groups`` with intervals of two standard errors.
 
     Args:

@@ -12,8 +12,14 @@ import numpy as np
 
 from normscope.checks import Array
 from normscope.errors import InputError
-from normscope.experiments.experiment import Table, curve
+from normscope.experiments.experiment import Experiment, Scale, Table, curve, every_value
 from normscope.results.panel import Curve, Panel
+
+__all__ = [
+    "Curve", "Experiment", "Panel", "Scale", "Table", "arm_bars", "arm_curves", "by_seed",
+    "columns", "curve", "every_value", "exact", "over_sizes", "paired", "parts", "slopes",
+    "training_panel",
+]  # fmt: skip
 
 Arm = Mapping[str, Any]
 Value = str | Callable[[Mapping[str, Any]], Any]  # a name of the trial's values, or a function
@@ -48,10 +54,10 @@ def over_sizes(sizes: Sequence[int], groups: Sequence[Any], theory: Any) -> dict
             "theory": np.broadcast_to(np.asarray(expected, float), len(sizes))}  # fmt: skip
 
 
-def exact(value: Any, expected: Any, remainder: float = 0.0) -> dict[str, Any]:
+def exact(value: Any, expected: Any, remainder: float | None = None) -> dict[str, Any]:
     """An observation of the rule ``number`` that is not random."""
-    known = {"expected": float(expected), "remainder": remainder}
-    return {"mean": float(value), "se": 0.0, "n": 1} | known
+    made = {"mean": float(value), "se": 0.0, "n": 1, "expected": float(expected)}
+    return made if remainder is None else made | {"remainder": remainder}
 
 
 def paired(table: Table, value: Value, a: Arm, b: Arm, *, log10: bool = False) -> Array:

@@ -66,10 +66,7 @@ def chosen(names: Iterable[str]) -> list[Experiment]:
 
 
 def run(
-    experiment: Experiment,
-    scale: str,
-    output: str | os.PathLike[str],
-    **options: Any,
+    experiment: Experiment, scale: str, output: str | os.PathLike[str], **options: Any
 ) -> Outcome:
     """Run what is missing of an experiment, and judge.
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from normscope.experiments.luo2019 import _common, formulas, neuron
+from normscope.experiments.observing import over_sizes
 from normscope.experiments.rules import judge
 from normscope.theory import teacher_student as ts
 
@@ -44,8 +45,8 @@ def test_a_remainder_of_two_terms_is_told_from_a_wrong_limit():
     sizes, rng = [16, 32, 64, 128, 256], np.random.default_rng(3)
     m = np.array(sizes, float)
     values = 1 + 5 / m + 20 / m**2 + 1e-3 * rng.standard_normal((30, 5))
-    seen = _common.over_sizes(sizes, values, 1.0)
+    seen = over_sizes(sizes, values.T, 1.0)
     assert judge("formula", seen, {"terms": 2}).verdict == "reproduced"
     assert judge("formula", seen, {}).verdict == "not reproduced"
-    wrong = _common.over_sizes(sizes, values, 1.02)
+    wrong = over_sizes(sizes, values.T, 1.02)
     assert judge("formula", wrong, {"terms": 2}).verdict == "not reproduced"

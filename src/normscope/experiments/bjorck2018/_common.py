@@ -1,4 +1,4 @@
-"""What the experiments share: networks, images, parts of an observation."""
+"""What the experiments share: networks, images, fits."""
 
 from __future__ import annotations
 
@@ -36,19 +36,6 @@ def resnet(depth: int, norm: str, seed: int, *, data: str, width: int = 16, **op
     if options.get("shortcut") == "projection":  # as presumably in the paper: torch's default
         initialize(made.fc, "lecun-uniform", seed=seed)
     return made.float()
-
-
-def parts(groups: dict[str, Any]) -> dict[str, Any]:
-    """An observation of several groups of values."""
-    return {"parts": {k: v if isinstance(v, dict) else {"values": v} for k, v in groups.items()}}
-
-
-def plain(value: Any) -> Any:
-    """Observations as the ledger stores them: lists in place of arrays."""
-    if isinstance(value, dict):
-        return {key: plain(entry) for key, entry in value.items()}
-    kept = isinstance(value, str | bool | int | float) and not isinstance(value, np.generic)
-    return value if kept else np.asarray(value).tolist()
 
 
 def slope(x: Array, y: Array) -> tuple[float, float]:

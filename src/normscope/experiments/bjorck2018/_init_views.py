@@ -10,9 +10,8 @@ import numpy as np
 from scipy import stats
 
 from normscope.checks import Array
-from normscope.experiments.bjorck2018._common import NAMES, parts, plain, slope
-from normscope.experiments.experiment import Table, curve
-from normscope.results.panel import Curve, Panel
+from normscope.experiments.bjorck2018._common import NAMES, slope
+from normscope.experiments.observing import Curve, Panel, Table, curve, parts
 
 WAYS = ("pad", "projection")
 MAIN, TABLE = (18, 54, 90), (18, 19, 54, 55, 90, 91)
@@ -162,7 +161,7 @@ def observe(table: Table) -> dict[str, Any]:
             for w in WAYS for k in MAIN})  # fmt: skip
     errors = [by["none", w]("class_error") for w in WAYS]
     made["appL-linear"] = {"error": np.concatenate(errors), "precision": "float32", "size": 10}
-    return dict(plain(made | _printed(by["none", WAYS[1]], by["batch", WAYS[1]])))
+    return made | _printed(by["none", WAYS[1]], by["batch", WAYS[1]])
 
 
 def _printed(none: Table, batch: Table) -> dict[str, Any]:

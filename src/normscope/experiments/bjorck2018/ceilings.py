@@ -16,9 +16,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from normscope.checks import Array
-from normscope.experiments.bjorck2018._common import images, layer, parts, plain, resnet, slope
-from normscope.experiments.experiment import Experiment, Scale, Table, curve
-from normscope.results.panel import Panel
+from normscope.experiments.bjorck2018._common import images, layer, resnet, slope
+from normscope.experiments.observing import Experiment, Panel, Scale, Table, curve, parts
 from normscope.train import fit, max_stable_lr
 
 CHANCE = math.log(10)
@@ -163,19 +162,17 @@ def observe(table: Table) -> dict[str, Any]:
         if arm in NEXT:
             found["next rate fails"] = {"holds": get[arm, "high"] <= NEXT[arm]}
         made[f"tab2-row{number}"] = {"parts": found}
-    return dict(plain(made))
+    return made
 
 
 def panels(table: Table) -> list[Panel]:
     """Ceilings of Tables 2 and 3, and by depth."""
     made = []
-    for title, arms in (
-        ("Table 2", [*ROWS]),
-        ("Table 3", [*TABLE3]),
-    ):
-        printed = [ROWS[a][1] if a in ROWS else TABLE3[a] for a in arms]
+    for title, printed in (("Table 2", {a: rate for a, (_, rate) in ROWS.items()}),
+                           ("Table 3", TABLE3)):  # fmt: skip
+        arms = [*printed]
         measured = curve("diverges from", arms, [10 ** _log(table, a) for a in arms], log=True)
-        theirs = curve("paper's rate", arms, printed, style="dashed")
+        theirs = curve("paper's rate", arms, [*printed.values()], style="dashed")
         made.append(Panel(f"{title}: ceilings of stand-ins", "network", "learning rate",
                           (measured, theirs), log_y=True))  # fmt: skip
     curves = []
@@ -189,22 +186,12 @@ def panels(table: Table) -> list[Panel]:
 
 
 _ARMS = [*ROWS, *OTHERS, *DRAWN]
-_SMALL = {
-    "data": "digits",
-    "width": 2,
-    "samples": 96,
-    "steps": 2,
-    "train": 3,
-    "tol": 30.0,
-    "depth": 8,
+_SMALL = {"data": "digits", "width": 2, "samples": 96, "steps": 2, "train": 3, "tol": 30.0}
+SCALES = {
+    "smoke": Scale({"arm": _ARMS, "depth": 8} | _SMALL, seeds=2, seconds=9),
+    "desk": Scale({"arm": _ARMS}, seeds=5, seconds=2900, data=("cifar10",)),
 }
 EXPERIMENT = Experiment(
-    title="The largest learning rates at which small ResNets do not diverge",
-    trial=trial,
-    observe=observe,
-    panels=panels,
-    scales={
-        "smoke": Scale({"arm": _ARMS} | _SMALL, seeds=2, seconds=9),
-        "desk": Scale({"arm": _ARMS}, seeds=5, seconds=2900, data=("cifar10",)),
-    },
-)
+    "The largest learning rates at which small ResNets do not diverge",
+    trial, SCALES, observe, panels,
+)  # fmt: skip

@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 
 from normscope.checks import Array
-from normscope.experiments.bjorck2018._common import DIGITS, images, parts, plain, resnet, slope
-from normscope.experiments.experiment import Experiment, Scale, Table, curve
-from normscope.results.panel import Panel
+from normscope.experiments.bjorck2018._common import DIGITS, images, resnet, slope
+from normscope.experiments.observing import Experiment, Panel, Scale, Table, curve, parts
 from normscope.train import diverging_update
 
 PATH = np.linspace(0, 1, 21)
@@ -61,7 +60,7 @@ def observe(table: Table) -> dict[str, Any]:
     top = variance[:, high].mean(1)  # over the path
     line, power = (np.array([slope(x, row[:hidden]) for row in after])
                    for x in (layers, np.log10(layers)))  # fmt: skip
-    made = {
+    return {
         "sec3-first-batches": {"holds": [
             max(row["updates"], default=99) <= 10 for _, row in table]},
         "fig5-late": {"values": np.log10(loss[:, HALF] / loss[:, 0])},
@@ -75,7 +74,6 @@ def observe(table: Table) -> dict[str, Any]:
             "means, top against bottom": mean[:, high, -1].mean(1) - mean[:, low, -1].mean(1),
             "second half of the path": top[:, -1] - 2 * top[:, HALF]}),
     }  # fmt: skip
-    return dict(plain(made))
 
 
 def panels(table: Table) -> list[Panel]:
@@ -94,13 +92,10 @@ def panels(table: Table) -> list[Panel]:
 
 
 _SMALL = {"depth": 32, "batch": 16, "rate": 256.0, "steps": 2} | DIGITS
+SCALES = {
+    "smoke": Scale(_SMALL, seeds=2, seconds=3),
+    "desk": Scale({}, seeds=5, seconds=210, data=("cifar10",)),
+}
 EXPERIMENT = Experiment(
-    title="The diverging update of an unnormalized ResNet-110",
-    trial=trial,
-    observe=observe,
-    panels=panels,
-    scales={
-        "smoke": Scale(_SMALL, seeds=2, seconds=3),
-        "desk": Scale({}, seeds=5, seconds=210, data=("cifar10",)),
-    },
+    "The diverging update of an unnormalized ResNet-110", trial, SCALES, observe, panels
 )

@@ -11,11 +11,9 @@ from torch import nn
 from torch.nn import functional
 
 from normscope.checks import Array
-from normscope.experiments.bjorck2018._common import parts, plain
-from normscope.experiments.experiment import Experiment, Scale, Table, curve
+from normscope.experiments.observing import Experiment, Panel, Scale, Table, columns, curve
 from normscope.measure.probes.gradients import gradients
 from normscope.nn.norm import BatchNorm
-from normscope.results.panel import Panel
 from normscope.seeds import numpy_generator
 from normscope.theory import randmat
 
@@ -147,12 +145,10 @@ def observe(table: Table) -> dict[str, Any]:
 
     def rises(name: str, sign: float = 1.0) -> dict[str, Any]:
         logs = sign * np.log10(table(name).astype(float))
-        return parts({f"kappa {a} to {b}": logs[:, i + 1] - logs[:, i]
-                      for i, (a, b) in enumerate(itertools.pairwise(KAPPAS))})  # fmt: skip
+        names = [f"kappa {a} to {b}" for a, b in itertools.pairwise(KAPPAS)]
+        return columns(np.diff(logs), names)
 
-    logs = table("condition")
-    others = {f"{name} against Gaussian": logs[:, i] - logs[:, 0]
-              for i, name in enumerate(DRAWS) if i}  # fmt: skip
+    others = [f"{name} against Gaussian" for name in [*DRAWS][1:]]
     moment, rank = table("second_moment"), table("rank")
     joined = {}
     for name in ("eq1", "eq1-corrected", "eq34", "eq11-12", "prop1-reduction", "prop1-decouple",
@@ -162,15 +158,14 @@ def observe(table: Table) -> dict[str, Any]:
         joined[name] = rows[0] | {"error": errors}
     worst = max(row["condition"] for row in table("sec4-scale-free"))
     joined["sec4-scale-free"]["condition"] = worst
-    made = joined | {
+    return joined | {
         "eq34-order": {"holds": table("order") <= 1},
         "sec4-kappa-slow": rises("steps"),
         "sec4-kappa-lr": {"holds": np.all(np.diff(table("limit")) < 0, 1)},
         "sec4-kappa-ratio": rises("ratio"),
-        "sec4-universality": parts(others),
+        "sec4-universality": columns(table("condition")[:, 1:] - table("condition")[:, :1], others),
         "sec4-pathological": {"holds": (rank < 1) & (np.abs(moment - 1) < 0.2)},
     }
-    return dict(plain(made))
 
 
 def panels(table: Table) -> list[Panel]:
@@ -183,14 +178,11 @@ def panels(table: Table) -> list[Panel]:
                   tuple(curves), log_x=True, log_y=True)]  # fmt: skip
 
 
+SCALES = {
+    "smoke": Scale({"size": 40, "sparse": 100}, seeds=2, seconds=1),
+    "desk": Scale({"size": 200, "sparse": 1000}, seeds=20, seconds=10),
+}
 EXPERIMENT = Experiment(
-    title="Identities of the paper, and gradient descent on least squares",
-    trial=trial,
-    observe=observe,
-    panels=panels,
-    scales={
-        "smoke": Scale({"size": 40, "sparse": 100}, seeds=2, seconds=1),
-        "desk": Scale({"size": 200, "sparse": 1000}, seeds=20, seconds=10),
-    },
-    own_scale=True,
-)
+    "Identities of the paper, and gradient descent on least squares",
+    trial, SCALES, observe, panels, own_scale=True,
+)  # fmt: skip

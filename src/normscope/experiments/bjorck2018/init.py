@@ -18,7 +18,7 @@ from torch.nn import grad as torch_grad
 from normscope.checks import Array
 from normscope.experiments.bjorck2018._common import DIGITS, images, layer, resnet
 from normscope.experiments.bjorck2018._init_views import CLASSES, SHOWN, WAYS, observe, panels
-from normscope.experiments.experiment import Experiment, Scale
+from normscope.experiments.observing import Experiment, Scale
 from normscope.measure.probes.signals import signals
 
 _weight_gradient: Any = torch_grad.conv2d_weight
@@ -188,15 +188,11 @@ def _by_class(net: Any, z: Any) -> dict[str, Any]:
 
 
 _ALL = {"norm": ["none", "batch", "top"], "shortcut": list(WAYS)}
+SCALES = {
+    "smoke": Scale(_ALL | DIGITS | {"batch": 24}, seeds=2, seconds=14),
+    "desk": Scale(_ALL, seeds=5, seconds=520, data=("cifar10",)),
+}
 EXPERIMENT = Experiment(
-    title="ResNet-110 at initialization, with and without batch norm",
-    trial=trial,
-    observe=observe,
-    panels=panels,
-    scales={
-        "smoke": Scale(_ALL | DIGITS | {"batch": 24}, seeds=2, seconds=14),
-        "desk": Scale(_ALL, seeds=5, seconds=520, data=("cifar10",)),
-    },
-    own_scale=True,
-    version=2,
-)
+    "ResNet-110 at initialization, with and without batch norm",
+    trial, SCALES, observe, panels, own_scale=True, version=2,
+)  # fmt: skip

@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from normscope.experiments.bjorck2018._common import DIGITS, NAMES, images, plain, resnet
-from normscope.experiments.experiment import Experiment, Scale, Table, curve
+from normscope.experiments.bjorck2018._common import DIGITS, NAMES, images, resnet
+from normscope.experiments.observing import Experiment, Panel, Scale, Table, curve
 from normscope.measure.probes.landscape import landscape
-from normscope.results.panel import Panel
 from normscope.train import fit
 
 RATES = {"none": 1e-4, "batch": 0.1}
@@ -42,7 +41,7 @@ def observe(table: Table) -> dict[str, Any]:
     far = np.log10(batch("first")[:, -1] / batch("first")[:, STEPS.index(1.0)])
     gain = {f"fig24-{k}": {"values": np.log10(batch(f"{k}_decrease") / none(f"{k}_decrease"))}
             for k in ("first", "fifth")}  # fmt: skip
-    return dict(plain(gain | {"sec3-safe-landing": {"values": far}}))
+    return gain | {"sec3-safe-landing": {"values": far}}
 
 
 def panels(table: Table) -> list[Panel]:
@@ -55,14 +54,11 @@ def panels(table: Table) -> list[Panel]:
     ]  # fmt: skip
 
 
+SCALES = {
+    "smoke": Scale({"norm": list(NAMES), "depth": 8, "batch": 16} | DIGITS, seeds=2, seconds=3),
+    "desk": Scale({"norm": list(NAMES)}, seeds=5, seconds=270, data=("cifar10",)),
+}
 EXPERIMENT = Experiment(
-    title="Loss along the gradient, ResNet-110 with and without batch norm",
-    trial=trial,
-    observe=observe,
-    panels=panels,
-    scales={
-        "smoke": Scale({"norm": list(NAMES), "depth": 8, "batch": 16} | DIGITS, seeds=2, seconds=3),
-        "desk": Scale({"norm": list(NAMES)}, seeds=5, seconds=270, data=("cifar10",)),
-    },
-    own_scale=True,
-)
+    "Loss along the gradient, ResNet-110 with and without batch norm",
+    trial, SCALES, observe, panels, own_scale=True,
+)  # fmt: skip

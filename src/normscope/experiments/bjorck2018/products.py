@@ -9,10 +9,10 @@ import numpy as np
 from scipy import stats
 
 from normscope.checks import Array
-from normscope.experiments.bjorck2018._common import parts, plain, slope
-from normscope.experiments.experiment import Experiment, Scale, Table, curve
+from normscope.experiments.bjorck2018._common import slope
+from normscope.experiments.experiment import Experiment, Scale, Table
+from normscope.experiments.observing import Panel, columns, curve, over_sizes, parts
 from normscope.experiments.rules import fitted_slope
-from normscope.results.panel import Panel
 from normscope.theory import randmat
 
 FACTORS = (1, 2, 5, 10)  # of Fig. 8
@@ -54,51 +54,42 @@ def observe(table: Table) -> dict[str, Any]:
     """What the claims read."""
     sizes = table.values_of("size")
     top = table.where(size=sizes[-1])
-    by = {f"M = {m}": i for i, m in enumerate(FACTORS)}
-    pairs = enumerate(itertools.pairwise(FACTORS))
-    steps = {f"{a} to {b} factors": (i, i + 1) for i, (a, b) in pairs}
-    independent = 1.36 / np.sqrt(sizes[-1])  # 95 % of as many independent draws lie below
-
-    def near(name: str, keys: dict[str, int]) -> dict[str, Any]:
-        return parts({k: {"values": top(name)[:, i], "threshold": independent}
-                      for k, i in keys.items()})  # fmt: skip
-
+    by = [f"M = {m}" for m in FACTORS]
+    steps = [f"{a} to {b} factors" for a, b in itertools.pairwise(FACTORS)]
+    each = [f"{m} to {m + 1} factors" for m in range(1, MOST)]
+    two = ["sigma = (2, 1)"]
+    near = {"threshold": 1.36 / np.sqrt(sizes[-1])}  # 95 % of as many independent draws lie below
+    shape = {f"{what}, {k}": v for what, name in
+             (("largest / median", "over_median"), ("kurtosis", "kurtosis"))
+             for k, v in zip(steps, np.diff(np.log10(top(name))).T, strict=True)}  # fmt: skip
     edges = {m: randmat.singular_edge(m) for m in range(1, MOST + 1)}
     law = slope(np.log10(DEPTHS), np.log10(list(edges.values())))[0]
     powers = [[slope(np.log10(DEPTHS), np.log10(row))[0] for row in table("largest", size=n)]
               for n in sizes]  # fmt: skip
-    grows = {f"{m} to {m + 1} factors": np.log10(top("largest")[:, m] / top("largest")[:, m - 1])
-             for m in range(1, MOST)}  # fmt: skip
+    grows = dict(zip(each, np.diff(np.log10(top("largest"))).T, strict=True))
     made = {
-        "thm1-law": near("distance_printed", by),
-        "thm1-law-corrected": near("distance", by),
-        "thm1-sigma": near("distance_sigma", {"sigma = (2, 1)": 0}),
-        "thm1-sigma-corrected": near("distance_sigma", {"sigma = (2, 1)": 1}),
+        "thm1-law": columns(top("distance_printed"), by, **near),
+        "thm1-law-corrected": columns(top("distance"), by, **near),
+        "thm1-sigma": columns(top("distance_sigma")[:, :1], two, **near),
+        "thm1-sigma-corrected": columns(top("distance_sigma")[:, 1:], two, **near),
         "thm1-edge-corrected": parts({f"M = {m}": _toward(table, m, edges[m]) for m in FACTORS}),
         "thm1-edge": parts({f"M = {m}": _toward(table, m, edges[m] ** 2) for m in FACTORS}),
         "thm1-linear": fitted_slope(DEPTHS.tolist(), top("largest").T.tolist()),
-        "thm1-linear-corrected": {
-            "sizes": sizes, "values": powers, "theory": [law] * len(sizes)},
-        "sec4-variance": {
-            "values": top("mean_square")[:, -1] / top("mean_square")[:, 0] - 1},
-        "sec4-variance-corrected": parts({k: top("mean_square")[:, i] for k, i in by.items()}),
-        "fig8": parts({
-            f"{what}, {name}": np.log10(top(key)[:, j] / top(key)[:, i])
-            for what, key in (("largest / median", "over_median"), ("kurtosis", "kurtosis"))
-            for name, (i, j) in steps.items()}),
-        "fig11": parts({f"{m} to {m + 1} factors":
-                        top("condition")[:, m] - top("condition")[:, m - 1]
-                        for m in range(1, MOST)}),
+        "thm1-linear-corrected": over_sizes(sizes, powers, law),
+        "sec4-variance": {"values": top("mean_square")[:, -1] / top("mean_square")[:, 0] - 1},
+        "sec4-variance-corrected": columns(top("mean_square"), by),
+        "fig8": parts(shape),
+        "fig11": columns(np.diff(top("condition")), each),
         "fig12": parts(grows | {"1 - power": 1 - np.array(powers[-1])}),
     }  # fmt: skip
-    return dict(plain(made | _theory()))
+    return made | _theory()
 
 
 def _toward(table: Table, factors: int, goal: float) -> dict[str, Any]:
     """The largest singular value by size of the matrices, against an edge."""
     sizes = table.values_of("size")
     rows = [table("largest", size=n)[:, factors - 1] for n in sizes]
-    return {"sizes": sizes, "values": rows, "theory": [goal] * len(sizes)}
+    return over_sizes(sizes, rows, goal)
 
 
 def _theory() -> dict[str, Any]:
@@ -139,9 +130,8 @@ def panels(table: Table) -> list[Panel]:
     for i, m in enumerate(FACTORS):
         edge = randmat.singular_edge(m)
         grid = np.linspace(edge / 80, edge, 200)[:-1]
-        theory = curve(
-            "large matrices", grid.tolist(), randmat.singular_density(grid, m), style="line"
-        )
+        density = randmat.singular_density(grid, m)
+        theory = curve("large matrices", grid, density, style="line")
         runs = [curve(f"run {r + 1}", *rows[i]) for r, rows in enumerate(top("densities")[:5])]
         made.append(Panel(f"Fig. 8, {m} factors", "singular value", "density", (*runs, theory),
                           log_y=True))  # fmt: skip
@@ -151,7 +141,7 @@ def panels(table: Table) -> list[Panel]:
             phi = np.linspace(0, np.pi / (m + 1), 202)[1:-1]
             x = randmat.squared_of_angle(phi, m)
             y = x if figure == 9 else randmat.squared_density(x, m)
-            curves.append(curve(f"M = {m}", phi.tolist(), y, style="line"))
+            curves.append(curve(f"M = {m}", phi, y, style="line"))
         made.append(Panel(f"Fig. {figure}", "phi", label, tuple(curves), log_y=True))
     places = DEPTHS.tolist()
     mean = curve("mean of log10", places, 10 ** top("condition").T, log=True)
@@ -164,14 +154,10 @@ def panels(table: Table) -> list[Panel]:
     return made
 
 
+SCALES = {
+    "smoke": Scale({"size": [50, 100]}, seeds=2, seconds=0.5),
+    "desk": Scale({"size": [250, 500, 1000]}, seeds=20, seconds=83),
+}
 EXPERIMENT = Experiment(
-    title="Products of up to ten Gaussian matrices",
-    trial=trial,
-    observe=observe,
-    panels=panels,
-    scales={
-        "smoke": Scale({"size": [50, 100]}, seeds=2, seconds=0.5),
-        "desk": Scale({"size": [250, 500, 1000]}, seeds=20, seconds=83),
-    },
-    own_scale=True,
+    "Products of up to ten Gaussian matrices", trial, SCALES, observe, panels, own_scale=True
 )

@@ -8,11 +8,10 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from normscope.experiments.bjorck2018._common import images, parts, plain
-from normscope.experiments.experiment import Experiment, Scale, Table, curve
+from normscope.experiments.bjorck2018._common import images
+from normscope.experiments.observing import Experiment, Panel, Scale, Table, columns, curve
 from normscope.measure.probes.noise import gradient_noise
 from normscope.nn import network
-from normscope.results.panel import Panel
 from normscope.seeds import numpy_generator
 
 SIZES, COUPLED = (1, 8, 64, 512), (8, 32, 128)
@@ -74,17 +73,14 @@ def _coupled(seed: int, data: str, samples: int) -> list[float]:
 
 def observe(table: Table) -> dict[str, Any]:
     """What the claims read; a part for each batch size."""
-    sizes = table.rows[0][1]["sizes"]
-
-    def by_size(name: str) -> dict[str, Any]:
-        return parts({f"B = {b}": table(name)[:, i] for i, b in enumerate(sizes)})
-
+    names = [f"B = {b}" for b in table.rows[0][1]["sizes"]]
     coupled = table("coupled")
-    return dict(plain({
-        "eq2-unbiased": by_size("unbiased"), "eq2-noise": by_size("ratio"),
-        "eq2-without": by_size("ratio_without"),
+    return {
+        "eq2-unbiased": columns(table("unbiased"), names),
+        "eq2-noise": columns(table("ratio"), names),
+        "eq2-without": columns(table("ratio_without"), names),
         "eq2-bn": {"values": np.log10(coupled[:, -1] / coupled[:, 0])},
-    }))  # fmt: skip
+    }  # fmt: skip
 
 
 def panels(table: Table) -> list[Panel]:
@@ -98,15 +94,12 @@ def panels(table: Table) -> list[Panel]:
                   log_x=True)]  # fmt: skip
 
 
+SCALES = {
+    "smoke": Scale({"data": "digits", "samples": 200, "draws": 100, "coupled": 128},
+                   seeds=2, seconds=4),
+    "desk": Scale({"data": "mnist", "samples": 2000, "draws": 400, "coupled": 512},
+                  seeds=5, seconds=34, data=("mnist",)),
+}  # fmt: skip
 EXPERIMENT = Experiment(
-    title="Noise of stochastic gradients against Eq. (2)",
-    trial=trial,
-    observe=observe,
-    panels=panels,
-    scales={
-        "smoke": Scale({"data": "digits", "samples": 200, "draws": 100, "coupled": 128},
-                       seeds=2, seconds=4),
-        "desk": Scale({"data": "mnist", "samples": 2000, "draws": 400, "coupled": 512},
-                      seeds=5, seconds=34, data=("mnist",)),
-    },
-)  # fmt: skip
+    "Noise of stochastic gradients against Eq. (2)", trial, SCALES, observe, panels
+)

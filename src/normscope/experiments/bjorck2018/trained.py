@@ -9,10 +9,9 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from normscope.experiments.bjorck2018._common import images, layer, parts, plain, resnet, slope
-from normscope.experiments.experiment import Experiment, Scale, Table, curve
+from normscope.experiments.bjorck2018._common import images, layer, resnet, slope
+from normscope.experiments.observing import Experiment, Panel, Scale, Table, curve, parts
 from normscope.measure.probes.signals import signals
-from normscope.results.panel import Panel
 from normscope.train import fit
 
 RATES = {"none": 1e-4, "batch": 0.1, "diverging": 0.01}
@@ -70,7 +69,7 @@ def observe(table: Table) -> dict[str, Any]:
     none, batch = (table.where(arm=n) for n in ("none", "batch"))
     bad = table.where(arm="diverging")
     gain = batch("noise") - none("noise")  # (seed, time, kind)
-    made = {
+    return {
         "sec3-no-recovery": {
             "holds": np.logical_and(bad("jumped"), bad("late") >= math.log(10) - 0.05)},
         "sec3-persist": parts({
@@ -81,7 +80,6 @@ def observe(table: Table) -> dict[str, Any]:
             for i, time in enumerate(("at initialization", "half way"))
             for j, kind in enumerate(("absolute", "relative to the gradient"))}),
     }  # fmt: skip
-    return dict(plain(made))
 
 
 def panels(table: Table) -> list[Panel]:
@@ -95,13 +93,8 @@ def panels(table: Table) -> list[Panel]:
 
 _ARMS = {"arm": list(RATES)}
 _SMALL = {"data": "digits", "width": 2, "depth": 20, "samples": 96, "batch": 16, "steps": 4}
-EXPERIMENT = Experiment(
-    title="Small ResNet-110s after some training",
-    trial=trial,
-    observe=observe,
-    panels=panels,
-    scales={
-        "smoke": Scale(_ARMS | _SMALL, seeds=2, seconds=4),
-        "desk": Scale(_ARMS, seeds=5, seconds=1000, data=("cifar10",)),
-    },
-)
+SCALES = {
+    "smoke": Scale(_ARMS | _SMALL, seeds=2, seconds=4),
+    "desk": Scale(_ARMS, seeds=5, seconds=1000, data=("cifar10",)),
+}
+EXPERIMENT = Experiment("Small ResNet-110s after some training", trial, SCALES, observe, panels)

@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from normscope.experiments.experiment import Experiment, Scale, Table, curve
 from normscope.experiments.huang2020._training import steps_of, trial
 from normscope.experiments.huang2020.mlp_training import slopes
-from normscope.results.panel import Panel
+from normscope.experiments.observing import Experiment, Panel, Scale, Table, curve
 
 LOW, DOMINATED = 20, 0.01
 

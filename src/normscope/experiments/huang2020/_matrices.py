@@ -11,11 +11,10 @@ from scipy import stats
 
 from normscope.checks import Array
 from normscope.data import load_data
-from normscope.experiments.experiment import Experiment, Scale, Table, curve
+from normscope.experiments.observing import Experiment, Panel, Scale, Table, curve
 from normscope.measure import conditioning
 from normscope.nn import network
 from normscope.results import MomentSpectrum
-from normscope.results.panel import Panel
 
 SHARES = (0.5, 0.8, 0.9)
 NORMS = {"none": "Plain", "batch": "BN"}

@@ -13,10 +13,9 @@ from torch import nn
 from normscope.checks import Array
 from normscope.data import DataSet, load_data
 from normscope.errors import InputError
-from normscope.experiments.experiment import Table, curve
+from normscope.experiments.observing import Panel, Table, curve
 from normscope.measure import activations, conditioning
 from normscope.nn import network
-from normscope.results.panel import Panel
 from normscope.subject.transforms import apply_transform
 from normscope.train import Event, TrainingRun, fit
 

@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 
 from normscope.checks import Array
-from normscope.experiments.experiment import Experiment, Scale, Table
 from normscope.experiments.huang2020 import _training as runs
 from normscope.experiments.huang2020.mlp_training import mlp
-from normscope.results.panel import Panel
+from normscope.experiments.observing import Experiment, Panel, Scale, Table
 
 RATES = (1e-3, 5e-4, 1e-4)
 SGD: dict[str, Any] = {"optimizer": "sgd", "norm": "none"}
@@ -69,14 +68,11 @@ def _arms(at: str, **settings: Any) -> list[dict[str, Any]]:
 
 
 _MNIST = {"net": mlp(784, 20, 256), "data": "mnist", "measured": 1024, "batch": 1024}
+SCALES = {
+    "smoke": Scale(_arms("0 4", net=mlp(64, 6, 24)), 1, 3),
+    "desk": Scale(_arms("0 1 5 20 50 100", **_MNIST), 3, 380, ("mnist",)),
+    "paper": Scale(_arms("0 1 10 100 1000 6000", **_MNIST), 3, 2.2e4, ("mnist",)),
+}
 EXPERIMENT = Experiment(
-    title="Second moments of a 20-layer MLP under Adam, Plain and BN",
-    trial=runs.trial,
-    scales={
-        "smoke": Scale(_arms("0 4", net=mlp(64, 6, 24)), 1, 3),
-        "desk": Scale(_arms("0 1 5 20 50 100", **_MNIST), 3, 380, ("mnist",)),
-        "paper": Scale(_arms("0 1 10 100 1000 6000", **_MNIST), 3, 2.2e4, ("mnist",)),
-    },
-    observe=observe,
-    panels=panels,
+    "Second moments of a 20-layer MLP under Adam, Plain and BN", runs.trial, SCALES, observe, panels
 )

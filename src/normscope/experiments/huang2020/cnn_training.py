@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from normscope.experiments.experiment import Experiment, Scale, Table
 from normscope.experiments.huang2020 import _training as runs
-from normscope.results.panel import Panel
+from normscope.experiments.observing import Experiment, Panel, Scale, Table
 
 NETS = {"vgg20": ("fig8", "Fig. VIII", "VGG-20"), "resnet20": ("fig9", "Fig. IX", "ResNet-20")}
 PLAIN, BN = {"norm": "none", "lr": 0.01}, {"norm": "batch", "lr": 0.1}
@@ -54,14 +53,12 @@ def _arms(width: str, at: str, **settings: Any) -> list[dict[str, Any]]:
 
 _CIFAR = {"data": "cifar10", "batch": 128, "measured": 256}
 _DESK = _arms(":width=8", "0 1 10 50 100", images=5000, shrink=2, **_CIFAR)
+SCALES = {
+    "smoke": Scale(_arms(":width=4", "0 2", batch=32, measured=32), 1, 4),
+    "desk": Scale(_DESK, 5, 230, ("cifar10",)),
+    "paper": Scale(_arms("", "0 1 10 100 1000 10000 62400", **_CIFAR), 5, 2e6, ("cifar10",)),
+}
 EXPERIMENT = Experiment(
-    title="Second moments of VGG-20 and ResNet-20 in training, Plain and BN",
-    trial=runs.trial,
-    scales={
-        "smoke": Scale(_arms(":width=4", "0 2", batch=32, measured=32), 1, 4),
-        "desk": Scale(_DESK, 5, 230, ("cifar10",)),
-        "paper": Scale(_arms("", "0 1 10 100 1000 10000 62400", **_CIFAR), 5, 2e6, ("cifar10",)),
-    },
-    observe=observe,
-    panels=panels,
-)
+    "Second moments of VGG-20 and ResNet-20 in training, Plain and BN",
+    runs.trial, SCALES, observe, panels,
+)  # fmt: skip

@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from normscope.experiments.experiment import Experiment, Scale, Table, curve
 from normscope.experiments.huang2020._training import late_of, loss_panel, trial
 from normscope.experiments.huang2020.mlp_training import mlp
-from normscope.results.panel import Panel
+from normscope.experiments.observing import Experiment, Panel, Scale, Table, curve
 
 FREEZE = ["", "layer1", "layer[12]", "layer[123]", "layer[1234]"]
 
@@ -33,13 +32,10 @@ def panels(table: Table) -> list[Panel]:
 
 _BN = {"freeze": FREEZE, "norm": "batch"}
 _MNIST = {"net": mlp(784, 5, 100), "data": "mnist", "steps": 300, "batch": 128}
+SCALES = {
+    "smoke": Scale(_BN | {"net": mlp(64, 5, 16), "steps": 10, "measured": 64}, 1, 2),
+    "desk": Scale(_BN | _MNIST, 5, 80, ("mnist",)),
+}
 EXPERIMENT = Experiment(
-    title="A five-layer MLP with BN whose low layers are frozen",
-    trial=trial,
-    scales={
-        "smoke": Scale(_BN | {"net": mlp(64, 5, 16), "steps": 10, "measured": 64}, 1, 2),
-        "desk": Scale(_BN | _MNIST, 5, 80, ("mnist",)),
-    },
-    observe=observe,
-    panels=panels,
+    "A five-layer MLP with BN whose low layers are frozen", trial, SCALES, observe, panels
 )

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from normscope.experiments.experiment import Experiment, Scale, Table
 from normscope.experiments.huang2020._training import last_step, trial
 from normscope.experiments.huang2020.mlp_training import SETTINGS, mlp, observe, panels
+from normscope.experiments.observing import Experiment, Scale, Table
 
 
 def signs(table: Table, batch: int) -> dict[str, float]:
@@ -35,14 +35,12 @@ def _scale(
     return Scale(SETTINGS | steps | real | data, seeds, seconds, tuple(data.values()))
 
 
+SCALES = {
+    "smoke": _scale(mlp(64, 5, 16), 200, 50, "0 2", 3, seeds=1),
+    "desk": _scale(mlp(784, 20, 256), 3000, 1024, "0 1 5 20 40", 420, data="mnist"),
+    "paper": _scale(mlp(784, 20, 256), 60000, 1024, "0 1 10 100 1000 6000", 1e6, data="mnist"),
+}
 EXPERIMENT = Experiment(
-    title="Full-batch gradient descent beside SGD on the 20-layer MLP",
-    trial=trial,
-    scales={
-        "smoke": _scale(mlp(64, 5, 16), 200, 50, "0 2", 3, seeds=1),
-        "desk": _scale(mlp(784, 20, 256), 3000, 1024, "0 1 5 20 40", 420, data="mnist"),
-        "paper": _scale(mlp(784, 20, 256), 60000, 1024, "0 1 10 100 1000 6000", 1e6, data="mnist"),
-    },
-    observe=compared,
-    panels=lambda table: panels(table.where(batch=max(table.values_of("batch")))),
-)
+    "Full-batch gradient descent beside SGD on the 20-layer MLP",
+    trial, SCALES, compared, lambda table: panels(table.where(batch=max(table.values_of("batch")))),
+)  # fmt: skip

@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 
 from normscope.data import FlipAndCrop, load_data
-from normscope.experiments.experiment import Experiment, Scale, Table, curve
 from normscope.experiments.huang2020 import _training as runs
 from normscope.experiments.huang2020.printed import ARMS, TABLE_A
+from normscope.experiments.observing import Experiment, Panel, Scale, Table, curve
 from normscope.nn import network
-from normscope.results.panel import Panel
 from normscope.train import evaluate, fit
 
 SETUPS = dict(zip(ARMS, ((1e-4, 0.0), (2e-4, 0.0), (1e-4, 0.3)), strict=True))
@@ -105,16 +104,13 @@ def _arms(steps: int, at: str, **settings: Any) -> list[dict[str, Any]]:
     return [arm | {"steps": steps} | settings for arm in arms]
 
 
+SCALES = {
+    "smoke": Scale(_arms(2, "0 2", data=MADE, batch=2, width=8), 1, 10),
+    "paper": Scale(
+        _arms(0, "0 1 10 100 1000 10000 100000", data=DATA, batch=256, width=64), 1, 4e6
+    ),
+}
 EXPERIMENT = Experiment(
-    title="ResNet-18 and ResNet-50 on ImageNet, with and without a BN before the last layer",
-    trial=trial,
-    scales={
-        "smoke": Scale(_arms(2, "0 2", data=MADE, batch=2, width=8), 1, 10),
-        "paper": Scale(
-            _arms(0, "0 1 10 100 1000 10000 100000", data=DATA, batch=256, width=64), 1, 4e6
-        ),
-    },
-    observe=observe,
-    panels=panels,
-    hours=1000,
-)
+    "ResNet-18 and ResNet-50 on ImageNet, with and without a BN before the last layer",
+    trial, SCALES, observe, panels, hours=1000,
+)  # fmt: skip

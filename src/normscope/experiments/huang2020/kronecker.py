@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from normscope.experiments.experiment import Experiment, Scale
+from normscope.experiments.observing import Experiment, Scale
 from normscope.results import KroneckerSpectrum, MomentSpectrum
 
 LEFT, RIGHT = 7, 5
@@ -30,9 +30,7 @@ def trial(seed: int) -> dict[str, Any]:
     return {name: {"error": error, "size": LEFT * RIGHT} for name, error in errors.items()}
 
 
+SCALES = {"smoke": Scale(seeds=2, seconds=0.1), "desk": Scale(seeds=20, seconds=0.1)}
 EXPERIMENT = Experiment(
-    title="Eigenvalues of Kronecker products of random matrices",
-    trial=trial,
-    scales={"smoke": Scale(seeds=2, seconds=0.1), "desk": Scale(seeds=20, seconds=0.1)},
-    own_scale=True,
+    "Eigenvalues of Kronecker products of random matrices", trial, SCALES, own_scale=True
 )

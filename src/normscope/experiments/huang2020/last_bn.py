@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from normscope.experiments.experiment import Experiment, Scale, Table
 from normscope.experiments.huang2020._training import late_of, loss_panel, trial
-from normscope.results.panel import Panel
+from normscope.experiments.observing import Experiment, Panel, Scale, Table
 
 
 def observe(table: Table) -> dict[str, Any]:
@@ -26,13 +25,10 @@ _BN = {"norm": "batch", "init": "he-fan-out", "momentum": 0.9, "measured": 64, "
 _NETS = ["resnet{}:width={}", "resnet{}:width={}:extra_norms=before-last"]
 _CIFAR = {"steps": 250, "batch": 128, "data": "cifar10", "images": 5000, "shrink": 2}
 _DESK = _BN | _CIFAR | {"net": [n.format(20, 8) for n in _NETS]}
+SCALES = {
+    "smoke": Scale(_BN | {"net": [n.format(8, 4) for n in _NETS], "steps": 3}, 1, 1),
+    "desk": Scale(_DESK, 5, 180, ("cifar10",)),
+}
 EXPERIMENT = Experiment(
-    title="ResNet-20 with and without a BN before the last layer",
-    trial=trial,
-    scales={
-        "smoke": Scale(_BN | {"net": [n.format(8, 4) for n in _NETS], "steps": 3}, 1, 1),
-        "desk": Scale(_DESK, 5, 180, ("cifar10",)),
-    },
-    observe=observe,
-    panels=panels,
+    "ResNet-20 with and without a BN before the last layer", trial, SCALES, observe, panels
 )

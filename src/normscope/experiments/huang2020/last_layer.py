@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 
 from normscope.checks import Array
-from normscope.experiments.experiment import Experiment, Scale, Table, curve
 from normscope.experiments.huang2020._training import last_step, loss_panel, steps_of, trial
-from normscope.results.panel import Panel
+from normscope.experiments.observing import Experiment, Panel, Scale, Table, curve
 
 NETS = {
     "ResNet": "resnet{depth}:width={width}",
@@ -93,14 +92,12 @@ def _arms(depth: int, small: int, width: int, at: str, **settings: Any) -> list[
 
 _DESK = _arms(56, 20, 8, " ".join(map(str, range(0, 61, 5))), data="cifar10", images=5000, shrink=2)
 _PAPER = _arms(1202, 110, 16, "0 1 10 100 1000 10000 62400", data="cifar10", batch=128)
+SCALES = {
+    "smoke": Scale(_arms(8, 8, 4, "0 2", batch=32, measured=32), 1, 3),
+    "desk": Scale(_DESK, 5, 250, ("cifar10",)),
+    "paper": Scale(_PAPER, 5, 1e7, ("cifar10",)),
+}
 EXPERIMENT = Experiment(
-    title="The input of the last layer in training, with and without a BN before it",
-    trial=named,
-    scales={
-        "smoke": Scale(_arms(8, 8, 4, "0 2", batch=32, measured=32), 1, 3),
-        "desk": Scale(_DESK, 5, 250, ("cifar10",)),
-        "paper": Scale(_PAPER, 5, 1e7, ("cifar10",)),
-    },
-    observe=observe,
-    panels=panels,
-)
+    "The input of the last layer in training, with and without a BN before it",
+    named, SCALES, observe, panels,
+)  # fmt: skip

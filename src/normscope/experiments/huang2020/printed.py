@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from normscope.experiments.experiment import Experiment, Scale, Table, curve, every_value
+from normscope.experiments.observing import Experiment, Panel, Scale, Table, curve, every_value
 from normscope.results import ConditioningCost
-from normscope.results.panel import Panel
 
 ARMS = ("standard", "WD = 0.0002", "DR = 0.3")
 TABLE_A = {  # top-1 validation errors in percent: without and with BN before the last layer
@@ -71,12 +70,8 @@ def panels(table: Table) -> list[Panel]:
     return made
 
 
+SCALES = {"smoke": Scale(seconds=0.1), "desk": Scale(seconds=0.1)}
 EXPERIMENT = Experiment(
-    title="Arithmetic on the printed tables and costs",
-    trial=trial,
-    scales={"smoke": Scale(seconds=0.1), "desk": Scale(seconds=0.1)},
-    observe=observe,
-    panels=panels,
-    own_scale=True,
-    version=3,
-)
+    "Arithmetic on the printed tables and costs",
+    trial, SCALES, observe, panels, own_scale=True, version=3,
+)  # fmt: skip

@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from normscope.experiments.experiment import Experiment, Scale, Table, curve
 from normscope.experiments.huang2020._matrices import NORMS, small_images, small_mlp
+from normscope.experiments.observing import Experiment, Panel, Scale, Table, curve
 from normscope.measure import conditioning
-from normscope.results.panel import Panel
 
 
 def trial(depth: int, width: int, norm: str, samples: int, data: str, seed: int) -> dict[str, Any]:
@@ -71,14 +70,9 @@ def panels(table: Table) -> list[Panel]:
 
 _ARMS = {"depth": [8, 4], "norm": [*NORMS]}
 _MNIST = _ARMS | {"width": 24, "data": "mnist"}
-EXPERIMENT = Experiment(
-    title="Sub-Hessians and sub-FIMs of small MLPs",
-    trial=trial,
-    scales={
-        "smoke": Scale(_ARMS | {"width": 6, "samples": 60, "data": "digits"}, 1, 2),
-        "desk": Scale(_MNIST | {"samples": 500}, 5, 200, ("mnist",)),
-        "paper": Scale(_MNIST | {"samples": 60000}, 5, 2e4, ("mnist",)),
-    },
-    observe=observe,
-    panels=panels,
-)
+SCALES = {
+    "smoke": Scale(_ARMS | {"width": 6, "samples": 60, "data": "digits"}, 1, 2),
+    "desk": Scale(_MNIST | {"samples": 500}, 5, 200, ("mnist",)),
+    "paper": Scale(_MNIST | {"samples": 60000}, 5, 2e4, ("mnist",)),
+}
+EXPERIMENT = Experiment("Sub-Hessians and sub-FIMs of small MLPs", trial, SCALES, observe, panels)

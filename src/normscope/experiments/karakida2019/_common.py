@@ -11,12 +11,11 @@ import numpy as np
 import torch
 
 from normscope.checks import Array
-from normscope.experiments.experiment import Experiment, Scale, Table, curve
+from normscope.experiments.observing import Experiment, Panel, Scale, Table, curve
 from normscope.experiments.rules import fitted_slope
 from normscope.measure import Risk
 from normscope.measure.gram import gram_matrix
 from normscope.nn.build import build
-from normscope.results.panel import Panel
 from normscope.results.prediction import Prediction
 from normscope.seeds import child_seed
 from normscope.spec import NetworkSpec, mlp

@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.func import functional_call, hessian, jacrev
 
 from normscope.checks import Array
-from normscope.experiments.experiment import Experiment, Scale, Table, every_value
 from normscope.experiments.karakida2019 import _common as common
+from normscope.experiments.observing import Experiment, Scale, Table, every_value
 from normscope.measure import Risk, fisher
 from normscope.measure import hessian as hessian_operator
 from normscope.nn.build import build
@@ -241,11 +241,8 @@ def _theory() -> dict[str, Any]:
     }
 
 
+SCALES = {"smoke": Scale(seeds=2, seconds=2), "desk": Scale(seeds=20, seconds=5)}
 EXPERIMENT = Experiment(
-    title="Dense identities of the supplement, as printed and as corrected",
-    trial=trial,
-    scales={"smoke": Scale(seeds=2, seconds=2), "desk": Scale(seeds=20, seconds=5)},
-    observe=observe,
-    own_scale=True,
-    version=2,
-)
+    "Dense identities of the supplement, as printed and as corrected",
+    trial, SCALES, observe, own_scale=True, version=2,
+)  # fmt: skip

@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from normscope.experiments.experiment import Scale, Table
 from normscope.experiments.karakida2019 import _common as common
+from normscope.experiments.observing import Curve, Experiment, Panel, Scale, Table
 from normscope.experiments.rules import fitted_slope
-from normscope.results.panel import Curve, Panel
 
 NETS = ("relu", "tanh")
 
@@ -71,11 +70,13 @@ def panels(table: Table) -> list[Panel]:
     return made
 
 
-EXPERIMENT = common.experiment(
+SCALES = {
+    "smoke": Scale({"network": list(NETS), "width": [50, 100, 200]}, seeds=20, seconds=3),
+    "desk": Scale(
+        {"network": list(NETS), "width": [100, 200, 400, 800, 1600]}, seeds=100, seconds=190
+    ),
+}
+EXPERIMENT = Experiment(
     "Convergence of the backward order parameter of one pair of samples",
-    trial,
-    Scale({"network": list(NETS), "width": [50, 100, 200]}, seeds=20, seconds=3),
-    Scale({"network": list(NETS), "width": [100, 200, 400, 800, 1600]}, seeds=100, seconds=190),
-    observe=observe,
-    panels=panels,
-)
+    trial, SCALES, observe, panels, own_scale=True,
+)  # fmt: skip

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from scipy.sparse.linalg import eigsh
 
-from normscope.experiments.experiment import Scale, Table
 from normscope.experiments.karakida2019 import _common as common
+from normscope.experiments.observing import Experiment, Scale, Table
 from normscope.sweeps.plan import grid
 
 
@@ -74,10 +74,11 @@ def _cells(widths: list[int], seeds: int) -> list[dict[str, Any]]:
     ]
 
 
-EXPERIMENT = common.experiment(
+SCALES = {
+    "smoke": Scale(_cells([30, 60], 3), seconds=2),
+    "desk": Scale(_cells([100, 200, 400], 20), seconds=80),
+}
+EXPERIMENT = Experiment(
     "Leading eigenvectors of the Fisher matrix and mean gradients",
-    trial,
-    Scale(_cells([30, 60], 3), seconds=2),
-    Scale(_cells([100, 200, 400], 20), seconds=80),
-    observe=observe,
-)
+    trial, SCALES, observe, own_scale=True,
+)  # fmt: skip

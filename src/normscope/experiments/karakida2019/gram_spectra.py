@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from normscope.experiments.experiment import Scale, Table
 from normscope.experiments.karakida2019 import _common as common
-from normscope.results.panel import Panel
+from normscope.experiments.observing import Experiment, Panel, Scale, Table
 from normscope.results.prediction import Prediction
 from normscope.sweeps.plan import grid
 
@@ -163,11 +162,11 @@ def _cells(widths: Sequence[int], figure: int, rest: int) -> list[dict[str, Any]
     ]
 
 
-EXPERIMENT = common.experiment(
+SCALES = {
+    "smoke": Scale(_cells([40, 60, 80], 4, 2), seconds=4),
+    "desk": Scale(_cells([100, 200, 400, 800], 100, 40), seconds=400),
+}
+EXPERIMENT = Experiment(
     "Spectra of Gram matrices over widths, plain and with the mean of the outputs subtracted",
-    trial,
-    Scale(_cells([40, 60, 80], 4, 2), seconds=4),
-    Scale(_cells([100, 200, 400, 800], 100, 40), seconds=400),
-    observe=observe,
-    panels=panels,
-)
+    trial, SCALES, observe, panels, own_scale=True,
+)  # fmt: skip

@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from normscope.experiments.experiment import Scale, Table
 from normscope.experiments.karakida2019 import _common as common
-from normscope.results.panel import Panel
+from normscope.experiments.observing import Experiment, Panel, Scale, Table
 from normscope.sweeps.plan import grid
 from normscope.theory import gradient_growth
 
@@ -119,11 +118,11 @@ def _cells(widths: list[int], seeds: int, deep: int) -> list[dict[str, Any]]:
     ]
 
 
-EXPERIMENT = common.experiment(
+SCALES = {
+    "smoke": Scale(_cells([10, 15, 20], 2, 2), seconds=4),
+    "desk": Scale(_cells([50, 100, 200, 400], 20, 10), seconds=240),
+}
+EXPERIMENT = Experiment(
     "Batch norm in the hidden layers: largest eigenvalue and trace over width and depth",
-    trial,
-    Scale(_cells([10, 15, 20], 2, 2), seconds=4),
-    Scale(_cells([50, 100, 200, 400], 20, 10), seconds=240),
-    observe=observe,
-    panels=panels,
-)
+    trial, SCALES, observe, panels, own_scale=True,
+)  # fmt: skip

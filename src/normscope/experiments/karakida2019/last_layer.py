@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from normscope.experiments.experiment import Scale, Table
 from normscope.experiments.karakida2019 import _common as common
+from normscope.experiments.observing import Experiment, Scale, Table
 from normscope.measure.gram import gram_spectrum
 from normscope.theory import last_batch_norm_bounds
 
@@ -56,10 +56,10 @@ def observe(table: Table) -> dict[str, Any]:
     return {"eq19": {"parts": parts}, "var-const": {"parts": orders}}
 
 
-EXPERIMENT = common.experiment(
-    "Batch norm on the outputs: mean, variance, both",
-    trial,
-    Scale({"network": ["relu", "tanh"], "width": [25, 50]}, seeds=3, seconds=2),
-    Scale({"network": ["relu", "tanh"], "width": [50, 100, 200]}, seeds=30, seconds=70),
-    observe=observe,
+SCALES = {
+    "smoke": Scale({"network": ["relu", "tanh"], "width": [25, 50]}, seeds=3, seconds=2),
+    "desk": Scale({"network": ["relu", "tanh"], "width": [50, 100, 200]}, seeds=30, seconds=70),
+}
+EXPERIMENT = Experiment(
+    "Batch norm on the outputs: mean, variance, both", trial, SCALES, observe, own_scale=True
 )

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from normscope.experiments.experiment import Scale, Table
 from normscope.experiments.karakida2019 import _common as common
+from normscope.experiments.observing import Experiment, Scale, Table
 from normscope.sweeps.plan import grid
 from normscope.theory import output_norm_bounds, output_norm_statistics
 
@@ -114,10 +114,11 @@ def _cells(widths: list[int], seeds: int) -> list[dict[str, Any]]:
     ]
 
 
-EXPERIMENT = common.experiment(
+SCALES = {
+    "smoke": Scale(_cells([30, 60, 90], 2), seconds=4),
+    "desk": Scale(_cells([100, 200, 400, 800, 1600], 24), seconds=110),
+}
+EXPERIMENT = Experiment(
     "Layer norm in all layers: spectrum, bounds and order parameters",
-    trial,
-    Scale(_cells([30, 60, 90], 2), seconds=4),
-    Scale(_cells([100, 200, 400, 800, 1600], 24), seconds=110),
-    observe=observe,
-)
+    trial, SCALES, observe, own_scale=True,
+)  # fmt: skip

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from normscope.experiments.experiment import Scale, Table
 from normscope.experiments.karakida2019 import _common as common
+from normscope.experiments.observing import Experiment, Scale, Table
 from normscope.sweeps.plan import grid
 from normscope.theory import predict
 
@@ -53,10 +53,11 @@ def _cells(widths: list[int], samples: list[int]) -> list[dict[str, Any]]:
     return [*grid(plain), *grid(normed | {"samples": samples})]
 
 
-EXPERIMENT = common.experiment(
+SCALES = {
+    "smoke": Scale(_cells([50, 100], [8]), seeds=4, seconds=1),
+    "desk": Scale(_cells([100, 200, 400], [4, 8, 32, 100]), seeds=40, seconds=50),
+}
+EXPERIMENT = Experiment(
     "Order parameters of random networks, without norm and with batch norm",
-    trial,
-    Scale(_cells([50, 100], [8]), seeds=4, seconds=1),
-    Scale(_cells([100, 200, 400], [4, 8, 32, 100]), seeds=40, seconds=50),
-    observe=observe,
-)
+    trial, SCALES, observe, own_scale=True,
+)  # fmt: skip

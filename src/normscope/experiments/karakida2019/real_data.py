@@ -8,11 +8,10 @@ import numpy as np
 import torch
 
 from normscope.data import load_data
-from normscope.experiments.experiment import Scale, Table
 from normscope.experiments.karakida2019 import _common as common
+from normscope.experiments.observing import Experiment, Panel, Scale, Table
 from normscope.measure import fisher
 from normscope.measure.spectral import top_eigenvalues
-from normscope.results.panel import Panel
 from normscope.sweeps.plan import grid
 from normscope.theory import output_norm_bounds, output_norm_statistics, predict
 
@@ -92,15 +91,15 @@ def _cells(
     return [*grid(figure, seeds), *grid(normed, 3)]
 
 
-EXPERIMENT = common.experiment(
-    "Fig. 1, batch norm and layer norm on real images",
-    trial,
-    Scale(_cells(["digits"], [30, 60], ([30], 40), 2), seconds=4),
-    Scale(
+SCALES = {
+    "smoke": Scale(_cells(["digits"], [30, 60], ([30], 40), 2), seconds=4),
+    "desk": Scale(
         _cells(["mnist", "cifar10"], [100, 200, 400], ([100, 200, 400], 400), 5),
         seconds=120,
         data=("mnist", "cifar10"),
     ),
-    observe=observe,
-    panels=panels,
-)
+}
+EXPERIMENT = Experiment(
+    "Fig. 1, batch norm and layer norm on real images",
+    trial, SCALES, observe, panels, own_scale=True,
+)  # fmt: skip

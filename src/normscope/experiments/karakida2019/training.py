@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from normscope.experiments.experiment import Scale, Table
 from normscope.experiments.karakida2019 import _common as common
+from normscope.experiments.observing import Experiment, Scale, Table
 from normscope.measure import Risk
 from normscope.measure.gram import gram_matrix
 from normscope.sweeps.plan import grid
@@ -144,10 +144,11 @@ def _cells(widths: list[int], steps: int, seeds: int, linear: list[int]) -> list
     ]
 
 
-EXPERIMENT = common.experiment(
+SCALES = {
+    "smoke": Scale(_cells([12, 24], 100, 2, [25, 100]), seconds=8),
+    "desk": Scale(_cells([50, 100, 200], 600, 5, [100, 400, 1600]), seconds=250),
+}
+EXPERIMENT = Experiment(
     "Gradient descent with and without mean subtraction, next to a minimum, linearized",
-    trial,
-    Scale(_cells([12, 24], 100, 2, [25, 100]), seconds=8),
-    Scale(_cells([50, 100, 200], 600, 5, [100, 400, 1600]), seconds=250),
-    observe=observe,
-)
+    trial, SCALES, observe, own_scale=True,
+)  # fmt: skip

@@ -1,14 +1,15 @@
-"""Laws of a hidden value, and observations over batch sizes."""
+"""Laws of a hidden value, and parts by load."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.polynomial import hermite_e, laguerre, legendre
 
 from normscope.checks import Array
+from normscope.experiments.observing import parts
 
 LAWS = {  # excess kurtosis and skewness; all have mean 0 and variance 1
     "Gauss": (0.0, 0.0), "uniform": (-1.2, 0.0), "Laplace": (3.0, 0.0), "exponential": (6.0, 2.0),
@@ -41,19 +42,6 @@ def nodes(law: str) -> tuple[Array, Array]:
     return x, w / w.sum()
 
 
-def over_sizes(sizes: Sequence[int], values: Array, theory: Any) -> dict[str, Any]:
-    """An observation of the rule ``formula``: values (seeds, sizes), theory for each size."""
-    expected = np.broadcast_to(np.asarray(theory, float), (len(sizes),))
-    return {"sizes": list(sizes), "values": values.T.tolist(), "theory": expected.tolist()}
-
-
-def parts(groups: Mapping[Any, Any], **more: Any) -> dict[str, Any]:
-    """An observation with a part for each group of values; numbers are loads alpha."""
-    named = {k if isinstance(k, str) else f"alpha={k:g}": v for k, v in groups.items()}
-    return {"parts": {k: {"values": np.asarray(v).tolist(), **more} for k, v in named.items()}}
-
-
-def exact(value: Any, expected: Any, remainder: float = 0.0) -> dict[str, Any]:
-    """An observation of the rule ``number`` that is not random."""
-    made = {"mean": float(value), "se": 0.0, "n": 1}
-    return made | {"expected": float(expected), "remainder": remainder}
+def by_load(groups: Mapping[float, Any], **more: Any) -> dict[str, Any]:
+    """An observation with a part for each load alpha."""
+    return parts({f"alpha={a:g}": v for a, v in groups.items()}, **more)

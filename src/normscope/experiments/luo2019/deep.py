@@ -8,10 +8,9 @@ import numpy as np
 import torch
 
 import normscope as ns
-from normscope.experiments.experiment import Experiment, Scale, Table, curve
-from normscope.experiments.luo2019._common import over_sizes, parts
+from normscope.experiments.experiment import Experiment, Scale, Table
+from normscope.experiments.observing import Panel, columns, curve, over_sizes, parts
 from normscope.experiments.rules import fitted_slope
-from normscope.results.panel import Panel
 
 SIZES = (16, 32, 64, 128, 256)
 LAYERS = ("norm1", "norm2")
@@ -65,33 +64,29 @@ def observe(table: Table) -> dict[str, Any]:
     main, small = table.where(net=nets[0]), table.where(net=nets[-1])
 
     def ratios(row: int) -> dict[str, Any]:
-        made = {}
-        for name in LAYERS:
-            values = main(name)  # (seeds, forms, sizes)
-            made[name] = over_sizes(SIZES, values[:, row] / values[:, 2], 1.0)
-        return {"parts": made}
+        found = {n: main(n)[:, row] / main(n)[:, 2] for n in LAYERS}  # of (seeds, forms, sizes)
+        return parts({n: over_sizes(SIZES, v.T, 1.0) for n, v in found.items()})
 
     whole, alone = main("together"), sum(main(name)[:, 2] for name in LAYERS)
-    shares = {f"M={m}": share for m, share in zip(SIZES, (whole / alone).T, strict=True)}
     chosen = {"M=16 to 64": EARLY, "M=64 to 256": LATE}
     slopes = {k: fitted_slope([SIZES[i] for i in v], whole[:, v].T) for k, v in chosen.items()}
     with np.errstate(divide="ignore", invalid="ignore"):  # a noisy gap can be negative
         local = np.diff(np.log2(whole), axis=1)  # sizes double: slopes from each to the next
     noise = 0.8 * np.sqrt(24 / main("samples")[0])  # mean |excess kurtosis| of a Gaussian sample
     kurtosis, off = main("kurtosis"), main("off")
-    last = f"excess kurtosis, layer {kurtosis.shape[1]}"
     below = small("negative")
     return {
-        "strength-1overM": over_sizes(SIZES[:-1], local, -1.0),
-        "strength-1overM-slopes": {"parts": slopes},
+        "strength-1overM": over_sizes(SIZES[:-1], local.T, -1.0),
+        "strength-1overM-slopes": parts(slopes),
         "c4-deep": ratios(0),
         "c4-deep-corrected": ratios(1),
-        "c4-psd": {"holds": [bool(s == 0) for s in below[:, 1]]},
-        "c4-psd-fresh": {"holds": [bool(s > 0) for s in below[:, 0]]},
-        "c4-additive": parts(shares, expected=1.0),
-        "wn-not-pn": {"parts": {
-            last: {"values": kurtosis[:, -1].tolist(), "threshold": float(noise)},
-            "error of Eq. (4), last less first": {"values": (off[:, -1] - off[:, 0]).tolist()}}},
+        "c4-psd": {"holds": below[:, 1] == 0},
+        "c4-psd-fresh": {"holds": below[:, 0] > 0},
+        "c4-additive": columns(whole / alone, [f"M={m}" for m in SIZES], expected=1.0),
+        "wn-not-pn": parts({
+            f"excess kurtosis, layer {kurtosis.shape[1]}":
+                {"values": kurtosis[:, -1], "threshold": noise},
+            "error of Eq. (4), last less first": off[:, -1] - off[:, 0]}),
     }  # fmt: skip
 
 
@@ -108,19 +103,17 @@ def panels(table: Table) -> list[Panel]:
 
 
 DIGITS = {"net": "mlp:64-32-32-10:activation=tanh", "data": "digits"}
+SCALES = {
+    "smoke": Scale([
+        {**DIGITS, "net": "mlp:64-16-16-10", "samples": 600, "epochs": 3, "batches": 20},
+        {**DIGITS, "samples": 300, "epochs": 3, "batches": 4}], seeds=2, seconds=4),
+    "desk": Scale([
+        {"net": "mlp:768-256-256-10", "data": "cifar10", "samples": 4096, "epochs": 30,
+         "batches": 200},
+        {**DIGITS, "samples": 1400, "epochs": 40, "batches": 16}], seeds=5, seconds=115,
+        data=("cifar10",)),
+}  # fmt: skip
 EXPERIMENT = Experiment(
-    title="Loss gap of batch norm in trained networks, layer by layer and batch size by batch size",
-    trial=trial,
-    scales={
-        "smoke": Scale([
-            {**DIGITS, "net": "mlp:64-16-16-10", "samples": 600, "epochs": 3, "batches": 20},
-            {**DIGITS, "samples": 300, "epochs": 3, "batches": 4}], seeds=2, seconds=4),
-        "desk": Scale([
-            {"net": "mlp:768-256-256-10", "data": "cifar10", "samples": 4096, "epochs": 30,
-             "batches": 200},
-            {**DIGITS, "samples": 1400, "epochs": 40, "batches": 16}], seeds=5, seconds=115,
-            data=("cifar10",)),
-    },
-    observe=observe,
-    panels=panels,
+    "Loss gap of batch norm in trained networks, layer by layer and batch size by batch size",
+    trial, SCALES, observe, panels,
 )  # fmt: skip

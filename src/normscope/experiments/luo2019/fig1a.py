@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 
 from normscope.checks import Array
-from normscope.experiments.experiment import Experiment, Scale, Table, curve
-from normscope.experiments.luo2019._common import parts
-from normscope.results.panel import Curve, Panel
+from normscope.experiments.luo2019._common import by_load
+from normscope.experiments.observing import Experiment, Panel, Scale, Table, curve, parts
 from normscope.theory import teacher_student as ts
 
 NOISE, BATCH, BEST = 0.25, 32, 0.25
@@ -50,7 +49,7 @@ def observe(table: Table) -> dict[str, Any]:
 
     def differences(first: str, second: str) -> dict[str, Any]:
         near = [a for a in loads if 0.85 < a < 1.15]
-        return parts({a: table(first, alpha=a) - table(second, alpha=a) for a in near})
+        return by_load({a: table(first, alpha=a) - table(second, alpha=a) for a in near})
 
     others = [name for name in table.names if name != "best"]
     return {
@@ -59,7 +58,7 @@ def observe(table: Table) -> dict[str, Any]:
         "fig1a-zeta-corrected": sides("decay", "decay"),
         "fig1a-optimal": parts({name: np.log10(table("best") / table(name)) for name in others}),
         "fig1a-below": differences("decay", "vanilla"),
-        "fig1a-bn": parts({a: off(last, "decay", a) for a in loads}),
+        "fig1a-bn": by_load({a: off(last, "decay", a) for a in loads}),
         "fig1a-bn-steps": differences(last, before),
     }
 
@@ -73,8 +72,7 @@ def panels(table: Table) -> list[Panel]:
         "ridge .25, theory": ts.ridge_error(fine, lam=BEST, noise_variance=NOISE),
     }
     shown = {name: (fine[e.error < 8], e.error[e.error < 8]) for name, e in lines.items()}
-    curves = [Curve(n, tuple(x.tolist()), tuple(y.tolist()), style="line")
-              for n, (x, y) in shown.items()]  # fmt: skip
+    curves = [curve(name, x, y, style="line") for name, (x, y) in shown.items()]
     words = dict(zip(NAMES, ("least squares", "ridge .25", "WN + gamma decay"), strict=True))
     for name in table.names:
         label = words.get(name, f"BN M = {BATCH}, {name[2:]} steps")
@@ -86,16 +84,13 @@ def panels(table: Table) -> list[Panel]:
     return [Panel(title, x, y, tuple(curves), log_y=True, note=note)]
 
 
+SCALES = {
+    "smoke": Scale({"alpha": [0.5, 0.9, 1.1, 2.0], "inputs": 64, "steps": [[100, 600]]},
+                   seeds=3, seconds=1),
+    "desk": Scale({"alpha": LOADS, "inputs": 4096, "steps": [[300, 3000, 10000]]},
+                  seeds=5, seconds=600),
+}  # fmt: skip
 EXPERIMENT = Experiment(
-    title="Linear students of noisy data: least squares, gamma decay, batch norm",
-    trial=trial,
-    scales={
-        "smoke": Scale({"alpha": [0.5, 0.9, 1.1, 2.0], "inputs": 64, "steps": [[100, 600]]},
-                       seeds=3, seconds=1),
-        "desk": Scale({"alpha": LOADS, "inputs": 4096, "steps": [[300, 3000, 10000]]},
-                      seeds=5, seconds=600),
-    },
-    observe=observe,
-    panels=panels,
-    own_scale=True,
+    "Linear students of noisy data: least squares, gamma decay, batch norm",
+    trial, SCALES, observe, panels, own_scale=True,
 )  # fmt: skip

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from normscope.experiments.experiment import Experiment, Scale, Table, curve
-from normscope.experiments.luo2019._common import over_sizes, parts
-from normscope.results.panel import Panel
+from normscope.experiments.experiment import Experiment, Scale, Table
+from normscope.experiments.luo2019._common import by_load
+from normscope.experiments.observing import Panel, curve, over_sizes, parts
 from normscope.sweeps.plan import grid
 from normscope.theory import teacher_student as ts
 
@@ -48,13 +48,11 @@ def observe(table: Table) -> dict[str, Any]:
     def highest(name: str) -> Any:
         return np.log10(np.max([large(name, alpha=a) for a in peak], 0))
 
-    def values(name: str, alpha: float, **more: Any) -> dict[str, Any]:
-        return {"values": large(name, alpha=alpha).tolist(), **more}
-
-    theory = {f"alpha={a:g}": values("vanilla", a, expected=published(a)) for a in loads if a < 2}
+    theory = {a: {"values": large("vanilla", alpha=a), "expected": published(a)}
+              for a in loads if a < 2}  # fmt: skip
     convex = {}
     for a in set(AWAY) & set(loads):
-        groups = np.stack([noisy("convex", alpha=a, inputs=n) for n in sizes], 1)
+        groups = [noisy("convex", alpha=a, inputs=n) for n in sizes]
         right = float(ts.relu_error(a, noise_variance=NOISE).error[0])
         convex[f"alpha={a:g}"] = over_sizes(sizes, groups, right)
     rise = np.log10(large("vanilla", alpha=NEAR[1]) / large("vanilla", alpha=NEAR[0]))
@@ -63,25 +61,25 @@ def observe(table: Table) -> dict[str, Any]:
     for a in NEAR:
         short, long = (large(name, alpha=a) for name in ("vanilla", "longer"))
         closed[a] = (long - short) / (published(a) - short)
-    dashed = parts(closed)["parts"]
+    dashed = by_load(closed)["parts"]
     if CROSSED in loads:
         below = published(CROSSED) - large("longer", alpha=CROSSED)
         name = f"alpha={CROSSED:g}, theory less longer training"
-        dashed[name] = {"values": below.tolist(), "threshold": 0.0}
+        dashed[name] = {"values": below, "threshold": 0.0}
     lower = {a: clean("vanilla", alpha=a) - (1 - a / 4) for a in clean.values_of("alpha")}
     steps = large.values_of("steps")[0]
     trained = {f"{steps // 2} steps": "bn-early", f"{5 * steps} steps": "bn"}
     equal = {f"{words}, alpha={a:g}": large(name, alpha=a) / large("decay", alpha=a) - 1
              for words, name in trained.items() for a in loads}  # fmt: skip
     return {
-        "fig1b-theory": {"values": rise.tolist(), "expected": steep},
-        "fig1b-theory-loads": {"parts": theory},
+        "fig1b-theory": {"values": rise, "expected": steep},
+        "fig1b-theory-loads": by_load(theory),
         "fig1b-theory-corrected": {"parts": dict(sorted(convex.items()))},
         "fig1b-dashed": {"parts": dashed},
-        "fig1b-lower": parts(lower),
-        "fig1b-decay": {"values": (highest("decay") - highest("vanilla")).tolist()},
+        "fig1b-lower": by_load(lower),
+        "fig1b-decay": {"values": highest("decay") - highest("vanilla")},
         "fig1b-bn": parts(equal),
-        "fig1b-bn-peak": {"values": (highest("bn") - highest("vanilla")).tolist()},
+        "fig1b-bn-peak": {"values": highest("bn") - highest("vanilla")},
     }
 
 
@@ -93,9 +91,9 @@ def panels(table: Table) -> list[Panel]:
     kept = printed < 4
     right = ts.relu_error(fine, noise_variance=NOISE).error
     curves = [
-        curve("vanilla SGD, Eq. (25)", fine[kept].tolist(), printed[kept], style="line"),
+        curve("vanilla SGD, Eq. (25)", fine[kept], printed[kept], style="line"),
         curve("no noise, 1 - alpha / 4", [0.05, 2.0], [1 - 0.05 / 4, 0.5], style="line"),
-        curve("theory with all samples", fine.tolist(), right, style="dashed"),
+        curve("theory with all samples", fine, right, style="dashed"),
     ]
     words = ("convexified loss", "gradient descent", "with gamma decay 1/64",
              "gradient descent, 6 x longer", "BN M = 16, early", f"BN M = {BATCH}",
@@ -113,14 +111,12 @@ def _settings(loads: list[float], clean: list[float], sizes: list[int], steps: i
     return grid(noisy) + grid(noisy | {"alpha": clean, "noise": 0.0, "inputs": max(sizes)})
 
 
+SCALES = {
+    "smoke": Scale(_settings([1.0, 1.8, 1.95], [1.0], [40, 80], 100), seeds=3, seconds=2),
+    "desk": Scale(_settings(LOADS, [0.5, 1.0, 1.5], [200, 400], 2000), seeds=6, seconds=150),
+    "paper": Scale(_settings(LOADS, [0.5, 1.0, 1.5], [1024, 4096], 2000), seeds=5, seconds=6e4),
+}
 EXPERIMENT = Experiment(
-    title="ReLU students of noisy data: gradient descent, gamma decay, batch norm, exact minimum",
-    trial=trial,
-    scales={
-        "smoke": Scale(_settings([1.0, 1.8, 1.95], [1.0], [40, 80], 100), seeds=3, seconds=2),
-        "desk": Scale(_settings(LOADS, [0.5, 1.0, 1.5], [200, 400], 2000), seeds=6, seconds=150),
-        "paper": Scale(_settings(LOADS, [0.5, 1.0, 1.5], [1024, 4096], 2000), seeds=5, seconds=6e4),
-    },
-    observe=observe,
-    panels=panels,
-)
+    "ReLU students of noisy data: gradient descent, gamma decay, batch norm, exact minimum",
+    trial, SCALES, observe, panels,
+)  # fmt: skip

@@ -11,8 +11,7 @@ from numpy.polynomial.legendre import leggauss
 from scipy.optimize import minimize_scalar
 
 from normscope.checks import Array
-from normscope.experiments.experiment import Experiment, Scale, Table, every_value
-from normscope.experiments.luo2019._common import exact
+from normscope.experiments.observing import Experiment, Scale, Table, every_value, exact
 from normscope.theory import regularization as theory
 from normscope.theory import teacher_student as ts
 
@@ -260,10 +259,8 @@ def observe(table: Table) -> dict[str, Any]:
     }  # fmt: skip
 
 
+SCALES = {"smoke": Scale(seconds=3), "desk": Scale(seconds=3)}
 EXPERIMENT = Experiment(
-    title="Closed forms of online learning and generalization, by quadrature and derivatives",
-    trial=trial,
-    scales={"smoke": Scale(seconds=3), "desk": Scale(seconds=3)},
-    observe=observe,
-    own_scale=True,
-)
+    "Closed forms of online learning and generalization, by quadrature and derivatives",
+    trial, SCALES, observe, own_scale=True,
+)  # fmt: skip

@@ -7,10 +7,8 @@ from typing import Any
 import numpy as np
 
 import normscope as ns
-from normscope.experiments.experiment import Experiment, Scale, Table, curve
-from normscope.experiments.luo2019._common import parts
+from normscope.experiments.observing import Experiment, Panel, Scale, Table, curve, parts
 from normscope.nn.norm import PopulationRefresher
-from normscope.results.panel import Panel
 from normscope.train import adaptive_gamma_decay
 from normscope.train.schedules import EpochDecay
 
@@ -48,7 +46,7 @@ def observe(table: Table) -> dict[str, Any]:
         "validation accuracy lost": small["accuracy"] - large["accuracy"],
         "gap to the training loss": gap["BN M = 1024"] - gap["BN M = 128"],
     }
-    lost = {"values": (other["accuracy"] - small["accuracy"]).tolist(), "expected": 0.0}
+    lost = {"values": other["accuracy"] - small["accuracy"], "expected": 0.0}
     return {"fig3": parts(grows), "fig3-pn": lost}
 
 
@@ -64,16 +62,13 @@ def panels(table: Table) -> list[Panel]:
     return made
 
 
+SCALES = {
+    "smoke": Scale({"arm": list(ARMS), "data": "random:3x32x32,samples=16", "epochs": 1,
+                    "most": 8, "samples": 4}, seeds=1, seconds=9),
+    "paper": Scale({"arm": list(ARMS), "data": "imagenet32", "epochs": 100, "most": 1024,
+                    "samples": 1000}, seeds=3, seconds=7e5, data=("imagenet32",)),
+}  # fmt: skip
 EXPERIMENT = Experiment(
-    title="ImageNet at 32 x 32 pixels: batch norm at two batch sizes, population norm with decay",
-    trial=trial,
-    scales={
-        "smoke": Scale({"arm": list(ARMS), "data": "random:3x32x32,samples=16", "epochs": 1,
-                        "most": 8, "samples": 4}, seeds=1, seconds=9),
-        "paper": Scale({"arm": list(ARMS), "data": "imagenet32", "epochs": 100, "most": 1024,
-                        "samples": 1000}, seeds=3, seconds=7e5, data=("imagenet32",)),
-    },
-    observe=observe,
-    panels=panels,
-    hours=200,
+    "ImageNet at 32 x 32 pixels: batch norm at two batch sizes, population norm with decay",
+    trial, SCALES, observe, panels, hours=200,
 )  # fmt: skip

@@ -8,9 +8,9 @@ import numpy as np
 from scipy.special import expit, spence
 
 from normscope.checks import Array
-from normscope.experiments.experiment import Experiment, Scale, Table, curve
-from normscope.experiments.luo2019._common import LAWS, draw, nodes, over_sizes, parts
-from normscope.results.panel import Panel
+from normscope.experiments.experiment import Experiment, Scale, Table
+from normscope.experiments.luo2019._common import LAWS, draw, nodes
+from normscope.experiments.observing import Panel, columns, curve, over_sizes, parts
 from normscope.theory import regularization as theory
 
 SIZES = (16, 32, 64, 128, 256)
@@ -94,12 +94,8 @@ def _complete(name: str) -> Array:
     """R_f + R_q for each size."""
     law, gamma, beta, scale, shift = CASES[name]
     n, w = nodes(law)
-    given: dict[str, Any] = {
-        "target_scale": scale,
-        "target_shift": shift,
-        "normalized": n,
-        "weights": w,
-    }
+    given: dict[str, Any] = {"target_scale": scale, "target_shift": shift}
+    given |= {"normalized": n, "weights": w}
     return np.array([theory.softplus_gap(gamma, beta, m, **given) for m in SIZES])
 
 
@@ -107,27 +103,27 @@ def observe(table: Table) -> dict[str, Any]:
     """Gaps over the batch sizes against Eq. (3) and against the complete expansion."""
 
     def of(measured: str, expected: Array) -> dict[str, Any]:
-        return over_sizes(SIZES, table(measured), expected)
+        return over_sizes(SIZES, table(measured).T, expected)
 
     skewed = [law for law in LAWS if law != "Gauss"]
     shift = table("independent") - table("gamma=1")
     n, w = nodes("Gauss")
     curved = float(w @ (expit(n + 0.2) * n**2))
-    squared = table("I").T.tolist()
+    squared = table("I").T
     ratios = [row["Rf"] for _, row in table]
     return {
-        "eq3-matched": {"parts": {k: of(k, _published(k)) for k in ("gamma=1", "gamma=2")}},
+        "eq3-matched": parts({k: of(k, _published(k)) for k in ("gamma=1", "gamma=2")}),
         "eq3-mismatch": of("other labels", _published("other labels")),
         "eq3-mismatch-corrected": of("other labels", _complete("other labels")),
         "eq3-independent": of("independent", _published("gamma=1")),
-        "eq3-independent-equal": parts({f"M={m}": shift[:, k] for k, m in enumerate(SIZES)}),
+        "eq3-independent-equal": columns(shift, [f"M={m}" for m in SIZES]),
         "eq3-I": parts({"no label noise": squared[0], "labels drawn from the model": squared[1]},
                        expected=curved),
         "eq3-I-drawn": {"values": squared[1], "expected": curved},
         "eq3-Rf": parts({k: [r[k] for r in ratios] for k in ratios[0]}),
         "eq3-relu": of("relu", np.array([theory.relu_decay(m) for m in SIZES])),
-        "eq3-nongauss": {"parts": {k: of(k, _published(k)) for k in skewed}},
-        "eq3-nongauss-corrected": {"parts": {k: of(k, _complete(k)) for k in skewed}},
+        "eq3-nongauss": parts({k: of(k, _published(k)) for k in skewed}),
+        "eq3-nongauss-corrected": parts({k: of(k, _complete(k)) for k in skewed}),
     }  # fmt: skip
 
 
@@ -151,14 +147,11 @@ def panels(table: Table) -> list[Panel]:
                   log_x=True)]  # fmt: skip
 
 
+SCALES = {
+    "smoke": Scale({"batches": 200}, seeds=3, seconds=1),
+    "desk": Scale({"batches": 2000}, seeds=30, seconds=20),
+}
 EXPERIMENT = Experiment(
-    title="One neuron under batch statistics: measured loss gap against Eq. (3)",
-    trial=trial,
-    scales={
-        "smoke": Scale({"batches": 200}, seeds=3, seconds=1),
-        "desk": Scale({"batches": 2000}, seeds=30, seconds=20),
-    },
-    observe=observe,
-    panels=panels,
-    own_scale=True,
-)
+    "One neuron under batch statistics: measured loss gap against Eq. (3)",
+    trial, SCALES, observe, panels, own_scale=True,
+)  # fmt: skip

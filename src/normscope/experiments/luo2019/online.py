@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from normscope.experiments.experiment import Experiment, Scale, Table, curve
-from normscope.experiments.luo2019._common import parts
-from normscope.results.panel import Curve, Panel
+from normscope.experiments.experiment import Experiment, Scale, Table
+from normscope.experiments.observing import Panel, curve, over_sizes, parts
 from normscope.theory import teacher_student as ts
 
 RATES = [0.5, 1.0, 1.5, 1.8, 1.9, 2.1, 2.2]
@@ -71,26 +70,20 @@ def observe(table: Table) -> dict[str, Any]:
     odes = {name: _ode(name) for name in PATHS}
 
     def ends(name: str, key: str) -> dict[str, Any]:
-        values = [table(key, part=name, inputs=n).ravel().tolist() for n in sizes]
-        return {"sizes": sizes, "values": values,
-                "theory": [float(getattr(odes[name], key)[0, -1])] * len(sizes)}  # fmt: skip
+        values = [table(key, part=name, inputs=n).ravel() for n in sizes]
+        return over_sizes(sizes, values, getattr(odes[name], key)[0, -1])
 
     far = [np.concatenate([table("far", part=p, inputs=n).ravel() for p in PATHS]) for n in sizes]
-    logs = [np.log10(f) for f in far]
-    step = np.log10(sizes[-1] / sizes[0])
-    falls = ((logs[-1] - logs[0]) / step).tolist()
+    falls = np.log10(far[-1] / far[0]) / np.log10(sizes[-1] / sizes[0])
     slopes = {m: table("slopes", part=m).reshape(-1, len(RATES)) for m in ("wn", "sgd")}
 
     def boundary(found: Any) -> dict[str, Any]:
-        stable = [[eta for eta, s in zip(RATES, row, strict=True) if s < 0] for row in found]
-        grows = [[eta for eta, s in zip(RATES, row, strict=True) if s > 0] for row in found]
-        pairs = zip(stable, grows, strict=True)
-        return {"intervals": [[max(a, default=1e-9), min(b, default=np.inf)] for a, b in pairs],
-                "line": 2.0}  # fmt: skip
+        stable = np.where(found < 0, RATES, 1e-9).max(1)
+        grows = np.where(found > 0, RATES, np.inf).min(1)
+        return {"intervals": np.stack([stable, grows], 1), "line": 2.0}
 
     def rates(found: Any) -> dict[str, Any]:
-        return {f"eta={eta:g}": {"values": found[:, k].tolist(),
-                                 "expected": float(ts.overlap_rate(eta))}
+        return {f"eta={eta:g}": {"values": found[:, k], "expected": float(ts.overlap_rate(eta))}
                 for k, eta in enumerate(RATES) if eta < 1.85}  # fmt: skip
 
     gained = -np.diff(slopes["wn"], axis=1)
@@ -98,18 +91,18 @@ def observe(table: Table) -> dict[str, Any]:
     plain, decayed = (table(f"zeta={z}", part="large")[0] > 0.99 for z in ("0", "0.25"))
     first = next(iter(PATHS))
     return {
-        "eq5": {"values": table("gamma", part="printed").ravel().tolist(),
-                "expected": float(odes[first].gamma[0, -1])},
+        "eq5": {"values": table("gamma", part="printed").ravel(),
+                "expected": odes[first].gamma[0, -1]},
         "eq5-corrected": ends(first, "gamma"),
-        "eq6": {"parts": {f"{n}: {k}": ends(n, k) for n in PATHS for k in ORDER}},
+        "eq6": parts({f"{n}: {k}": ends(n, k) for n in PATHS for k in ORDER}),
         "eq6-rate": {"values": falls, "expected": -0.5},
         "table1-wn": boundary(slopes["wn"]),
         "table1-sgd": boundary(slopes["sgd"]),
-        "table1-slopes": {"parts": {f"{m}, {k}": v for m in slopes
-                                    for k, v in rates(slopes[m]).items()}},
+        "table1-slopes": parts({f"{m}, {k}": v for m in slopes
+                                for k, v in rates(slopes[m]).items()}),
         "sec1-faster": parts(quicker),
-        "sec3-larger-lr": {"holds": (~plain & decayed).ravel().tolist()},
-        "sec3-larger-lr-free": {"holds": plain.ravel().tolist()},
+        "sec3-larger-lr": {"holds": (~plain & decayed).ravel()},
+        "sec3-larger-lr-free": {"holds": plain.ravel()},
     }  # fmt: skip
 
 
@@ -118,14 +111,12 @@ def panels(table: Table) -> list[Panel]:
     size, curves = max(table.where(part="WN, eta=1").values_of("inputs")), []
     for name in PATHS:
         ode, every = _ode(name), slice(None, None, 10)
-        time, found = ode.time[every].tolist(), table("path", part=name, inputs=size)[0][every]
-        line = tuple(ode.correlation[0][every].tolist())
-        curves += [Curve(f"{name}, ODE", tuple(time), line, style="line"),
-                   Curve(f"{name}, N = {size}", tuple(time), tuple(found.tolist()))]  # fmt: skip
+        time, found = ode.time[every], table("path", part=name, inputs=size)[0][every]
+        curves += [curve(f"{name}, ODE", time, ode.correlation[0][every], style="line"),
+                   curve(f"{name}, N = {size}", time, found)]  # fmt: skip
     title = "Luo et al. 2019, Eq. (6): online learning"
     fine = np.linspace(0.2, 2.4, 60)
-    theory = tuple(ts.overlap_rate(fine).tolist())
-    rates = [Curve("Table 1: lambda_R", tuple(fine.tolist()), theory, style="line")]
+    rates = [curve("Table 1: lambda_R", fine, ts.overlap_rate(fine), style="line")]
     for part, words in (("wn", "weight norm, fixed length"), ("sgd", "SGD")):
         rates.append(curve(words, RATES, table("slopes", part=part).reshape(-1, len(RATES)).T))
     return [
@@ -142,14 +133,11 @@ def _settings(sizes: list[int], runs: int, slopes: int) -> list[dict[str, Any]]:
     return [dict(zip(("part", "inputs", "runs"), cell, strict=True)) for cell in cells]
 
 
+SCALES = {
+    "smoke": Scale(_settings([50, 200], 4, 3), seeds=1, seconds=2),
+    "desk": Scale(_settings([250, 1000], 30, 16), seeds=1, seconds=35),
+}
 EXPERIMENT = Experiment(
-    title="Online learning of a ReLU student with weight norm, gamma decay and plain SGD",
-    trial=trial,
-    scales={
-        "smoke": Scale(_settings([50, 200], 4, 3), seeds=1, seconds=2),
-        "desk": Scale(_settings([250, 1000], 30, 16), seeds=1, seconds=35),
-    },
-    observe=observe,
-    panels=panels,
-    own_scale=True,
-)
+    "Online learning of a ReLU student with weight norm, gamma decay and plain SGD",
+    trial, SCALES, observe, panels, own_scale=True,
+)  # fmt: skip

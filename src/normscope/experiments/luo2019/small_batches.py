@@ -9,9 +9,7 @@ from typing import Any
 import numpy as np
 
 import normscope as ns
-from normscope.experiments.experiment import Experiment, Scale, Table, curve
-from normscope.experiments.luo2019._common import parts
-from normscope.results.panel import Panel
+from normscope.experiments.observing import Experiment, Panel, Scale, Table, columns, curve, parts
 
 SIZES = (2, 4, 8, 32)
 NETS = {  # network, shape of an image, options
@@ -55,7 +53,7 @@ def observe(table: Table) -> dict[str, Any]:
     names = [f"M={a} to {b}" for a, b in pairwise(SIZES)]
     timed = [part for part in table.values_of("part") if part in NETS]
     return {
-        "small-M": parts(dict(zip(names, gain.T, strict=True))),
+        "small-M": columns(gain, names),
         "b3-speed": parts({name: table("log", part=name) for name in timed}),
     }
 
@@ -67,15 +65,13 @@ def panels(table: Table) -> list[Panel]:
     return [Panel(title, "batch size M", "test accuracy", (found,), log_x=True)]
 
 
+SCALES = {
+    "smoke": Scale([{"part": "digits", "steps": 40}, {"part": "MLP", "steps": 2}], seeds=2,
+                   seconds=2),
+    "desk": Scale([{"part": "digits", "steps": 300},
+                   *({"part": name, "steps": 4} for name in NETS)], seeds=8, seconds=55),
+}  # fmt: skip
 EXPERIMENT = Experiment(
-    title="Batch norm with batches of 2 to 32; CPU time of weight norm and batch norm",
-    trial=trial,
-    scales={
-        "smoke": Scale([{"part": "digits", "steps": 40}, {"part": "MLP", "steps": 2}], seeds=2,
-                       seconds=2),
-        "desk": Scale([{"part": "digits", "steps": 300},
-                       *({"part": name, "steps": 4} for name in NETS)], seeds=8, seconds=55),
-    },
-    observe=observe,
-    panels=panels,
+    "Batch norm with batches of 2 to 32; CPU time of weight norm and batch norm",
+    trial, SCALES, observe, panels,
 )  # fmt: skip

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from normscope.experiments.experiment import Experiment, Scale, Table
-from normscope.experiments.luo2019._common import LAWS, draw, over_sizes, parts
+from normscope.experiments.luo2019._common import LAWS, draw
+from normscope.experiments.observing import Experiment, Scale, Table, over_sizes, parts
 from normscope.theory import regularization as theory
 
 SIZES = (8, 16, 32, 64, 128, 256)
@@ -53,14 +53,13 @@ def observe(table: Table) -> dict[str, Any]:
     late = {law: table(law)[:, FROM:] for law in (*LAWS, "unit")}
 
     def of(column: int, law: str, expected: Any, scale: float = 1.0) -> dict[str, Any]:
-        return over_sizes(SIZES[FROM:], scale * late[law][..., column], expected)
+        return over_sizes(SIZES[FROM:], scale * late[law][..., column].T, expected)
 
     def laws(column: int, expected: Any) -> dict[str, Any]:
-        return {"parts": {law: of(column, law, expected(*LAWS[law])) for law in LAWS}}
+        return parts({law: of(column, law, expected(*LAWS[law])) for law in LAWS})
 
     def number(name: str, column: int, size: int, expected: Any) -> dict[str, Any]:
-        values = table(name)[:, SIZES.index(size), column]
-        return {"values": values.tolist(), "expected": float(expected)}
+        return {"values": table(name)[:, SIZES.index(size), column], "expected": float(expected)}
 
     bias = laws(2, lambda rho, _: 1 - theory.deviation_mean(sizes, excess_kurtosis=rho))
     skewed = theory.mean_deviation_covariance(sizes, skewness=LAWS["exponential"][1])
@@ -75,30 +74,27 @@ def observe(table: Table) -> dict[str, Any]:
     raised = {name: of(k, "unit", 0.75 * g**2 / sizes) for k, (name, (g, _)) in shapes}
     exactly = {name: of(k, "unit", theory.linear_gap_in_batch(sizes, gamma=g, correlation=r))
                for k, (name, (g, r)) in shapes}  # fmt: skip
-    first = over_sizes(SIZES[FROM:], late["unit"][..., 0] - 1, 1 / (2 * sizes))
     return {
         "prior-mu": laws(0, lambda *_: 1 / sizes),
         "prior-sigma": laws(1, lambda rho, _: (rho + 2) / (4 * sizes)),
         "prior-kurtosis": parts({law: np.log10(late[law][:, -1, 1] * sizes[-1] * 4 / (rho + 3 + 2))
                                  for law, (rho, _) in LAWS.items()}),
-        "prior-bias": {"parts": none | {"covariance": number("exponential", 3, 64, 0)}},
-        "prior-bias-corrected": {"parts": bias["parts"] | {"covariance": covariance}},
-        "c3-gamma": {"parts": inverses},
-        "c3-gamma-expansion": first,
-        "c3-linear": {"parts": {name: of(k, "unit", c / sizes, scale)
-                                for name, (k, c, scale) in printed.items()}},
-        "c3-linear-shape": {"parts": raised},
-        "c3-linear-shape-corrected": {"parts": exactly},
+        "prior-bias": parts(none | {"covariance": number("exponential", 3, 64, 0)}),
+        "prior-bias-corrected": parts(bias["parts"] | {"covariance": covariance}),
+        "c3-gamma": parts(inverses),
+        "c3-gamma-expansion": over_sizes(SIZES[FROM:], late["unit"][..., 0].T - 1, 1 / (2 * sizes)),
+        "c3-linear": parts({name: of(k, "unit", c / sizes, scale)
+                            for name, (k, c, scale) in printed.items()}),
+        "c3-linear-shape": parts(raised),
+        "c3-linear-shape-corrected": parts(exactly),
     }  # fmt: skip
 
 
+SCALES = {
+    "smoke": Scale({"batches": 500}, seeds=3, seconds=1),
+    "desk": Scale({"batches": 4000}, seeds=160, seconds=30),
+}
 EXPERIMENT = Experiment(
-    title="Mean and deviation of drawn batches, four laws; a linear unit under batch norm",
-    trial=trial,
-    scales={
-        "smoke": Scale({"batches": 500}, seeds=3, seconds=1),
-        "desk": Scale({"batches": 4000}, seeds=160, seconds=30),
-    },
-    observe=observe,
-    own_scale=True,
-)
+    "Mean and deviation of drawn batches, four laws; a linear unit under batch norm",
+    trial, SCALES, observe, own_scale=True,
+)  # fmt: skip

@@ -10,20 +10,9 @@ import numpy as np
 from torch import nn
 
 import normscope as ns
-from normscope.experiments.experiment import Experiment, Scale, Table
-from normscope.experiments.wei2019._common import (
-    BATCH,
-    MOMENTUM,
-    PLOTTED,
-    SHOWN,
-    THEORIES,
-    critical,
-    data_of,
-    lambda_of,
-    named,
-    spec_of,
-)
-from normscope.results.panel import Curve, Panel
+from normscope.experiments.observing import Curve, Experiment, Panel, Scale, Table, curve, parts
+from normscope.experiments.wei2019 import _common as common
+from normscope.experiments.wei2019._common import critical, lambda_of, named, rate_of, spec_of
 
 GAMMAS = (0.1, 0.5, 1.0, 2.0, 3.0)
 TRAINED = {"weights": ["freeze:norm*", "freeze:*.bias"], "weights+biases": ["freeze:norm*"]}
@@ -37,22 +26,23 @@ def rows(network: str, loss: str, gammas: Any, **more: Any) -> list[dict[str, An
 
 def trial(
     network: str, gamma: float | None, loss: str, seed: int, samples: int = 2560, steps: int = 30,
-    batch_size: int = BATCH, trained: str = "all",
+    batch_size: int = common.BATCH, trained: str = "all",
 ) -> dict[str, Any]:  # fmt: skip
     """Both limits of one network, and the curvature of its first batch before training."""
-    spec, data = spec_of(network, gamma), data_of(network, samples)
+    spec, data = spec_of(network, gamma), common.data_of(network, samples)
 
     def make(seed: int) -> nn.Module:
         model = ns.build(spec, seed)
         return ns.apply_transform(model, TRAINED[trained]) if trained in TRAINED else model
 
     squared = loss == "mse"
-    line = critical(lambda_of(spec, "corrected", "all"))
+    line = rate_of(spec, "corrected", "all")
     limit = ns.max_stable_lr(
-        make, data, loss, momentum=MOMENTUM, steps=steps, seeds=[seed], batch_size=batch_size,
-        tol=0.1 if squared else 0.25, bracket=(line / 8, line * 32) if squared else None,
+        make, data, loss, momentum=common.MOMENTUM, steps=steps, seeds=[seed],
+        batch_size=batch_size, tol=0.1 if squared else 0.25,
+        bracket=(line / 8, line * 32) if squared else None,
     )  # fmt: skip
-    images, labels = data.batches(BATCH, seed=seed)[0]
+    images, labels = data.batches(common.BATCH, seed=seed)[0]
     risk = ns.Risk(make(seed), images, labels, loss=loss, statistics="batch")
     diverges, learns = limit.diverges, limit.does_not_learn
     return {
@@ -63,9 +53,14 @@ def trial(
     }
 
 
-def intervals(table: Table, gamma: float | None, criterion: str = "diverges", **where: Any) -> Any:
-    """For each seed the largest stable and the smallest unstable rate."""
-    return table(criterion, gamma=gamma, **where)
+def normed(table: Table) -> list[float]:
+    """The gammas of networks with batch norm."""
+    return [g for g in table.values_of("gamma") if g is not None]
+
+
+def usual(table: Table) -> Table:
+    """The networks whose parameters are all trained."""
+    return Table([row for row in table if row[0].get("trained", "all") == "all"])
 
 
 def against(
@@ -74,43 +69,33 @@ def against(
     """The boundary beside ``line(spec)``, or with None beside the curvature that was measured."""
     chosen = table.where(**where)
     network = chosen.values_of("network")[0]
-    parts = {}
-    for gamma in gammas or [g for g in chosen.values_of("gamma") if g is not None]:
+    made = {}
+    for gamma in gammas or normed(chosen):
         own = float(np.exp(np.mean(np.log(chosen("lambda", gamma=gamma)))))
         rate = critical(own) if line is None else line(spec_of(network, gamma))
-        found = intervals(chosen, gamma, criterion).tolist()
-        parts[named(gamma)] = {"intervals": found, "line": rate}
-    return {"parts": parts}
+        made[named(gamma)] = {"intervals": chosen(criterion, gamma=gamma), "line": rate}
+    return parts(made)
 
 
 def middles(table: Table, gamma: float | None, criterion: str = "diverges", **where: Any) -> Any:
     """log10 of the middle of every seed's interval."""
     with np.errstate(divide="ignore"):
-        return np.log10(intervals(table, gamma, criterion, **where)).mean(1)
+        return np.log10(table(criterion, gamma=gamma, **where)).mean(1)
 
 
 def observe(table: Table) -> dict[str, Any]:
     """The boundary of every loss and criterion beside every theory; vanilla apart."""
-    table = Table([row for row in table if row[0].get("trained", "all") == "all"])
     found: dict[str, Any] = {}
+    lines = {t: partial(rate_of, theory=t, parameters=p) for t, p in common.THEORIES.items()}
     for loss in table.values_of("loss"):
+        one = usual(table).where(loss=loss)
         for criterion in CRITERIA:
-            name = f"{loss}-{criterion}"
-            for theory, which in THEORIES.items():
-                found[f"{name}-{theory}"] = against(
-                    table, lambda s, t=theory, p=which: critical(lambda_of(s, t, p)),
-                    criterion, loss=loss,
-                )  # fmt: skip
-            found[f"{name}-measured"] = against(table, None, criterion, loss=loss)
-        found[f"{loss}-vanilla"] = against(
-            table, lambda s: critical(lambda_of(s, "corrected", "all")), gammas=[None], loss=loss
-        )
-        plain = middles(table, None, loss=loss)
-        found[f"{loss}-gain"] = {"parts": {
-            f"gamma {g:g}": {"values": (middles(table, g, loss=loss) - plain).tolist()}
-            for g in (0.5, 1.0) if g in table.where(loss=loss).values_of("gamma")
-        }}  # fmt: skip
-        one = table.where(loss=loss)
+            for theory, line in (lines | {"measured": None}).items():
+                found[f"{loss}-{criterion}-{theory}"] = against(one, line, criterion)
+        found[f"{loss}-vanilla"] = against(one, lines["corrected"], gammas=[None])
+        gains = [g for g in (0.5, 1.0) if g in one.values_of("gamma")]
+        found[f"{loss}-gain"] = parts({named(g): middles(one, g) - middles(one, None)
+                                       for g in gains})  # fmt: skip
         found[f"{loss}-phases"] = {"holds": [not row[1]["interleaved"] for row in one]}
         found |= _decades(one, loss)
     return found
@@ -118,32 +103,25 @@ def observe(table: Table) -> dict[str, Any]:
 
 def _decades(table: Table, loss: str) -> dict[str, Any]:
     """By how many decades the boundary falls from the smallest to the largest gamma."""
-    gammas = [g for g in table.values_of("gamma") if g is not None]
-    ends = min(gammas), max(gammas)
-    halves = [np.diff(np.log10(intervals(table, g)), axis=1).mean() / 2 for g in ends]
-    values = (middles(table, ends[0]) - middles(table, ends[1])).tolist()
-    network = table.values_of("network")[0]
-    made = {}
-    for theory, which in THEORIES.items():
+    ends = min(normed(table)), max(normed(table))
+    halves = [np.diff(np.log10(table("diverges", gamma=g)), axis=1).mean() / 2 for g in ends]
+    found = {"values": middles(table, ends[0]) - middles(table, ends[1]), "remainder": sum(halves)}
+    network, made = table.values_of("network")[0], {}
+    for theory, which in common.THEORIES.items():
         low, high = (lambda_of(spec_of(network, g), theory, which) for g in ends)
-        made[f"{loss}-decades-{theory}"] = {
-            "values": values, "remainder": float(sum(halves)), "expected": math.log10(high / low),
-        }  # fmt: skip
+        made[f"{loss}-decades-{theory}"] = found | {"expected": math.log10(high / low)}
     return made
 
 
 def panels(table: Table, title: str) -> list[Panel]:
     """Boundary against gamma for each loss: measured intervals, and the theories as lines."""
-    table = Table([row for row in table if row[0].get("trained", "all") == "all"])
     network = table.values_of("network")[0]
     made = []
     for loss in table.values_of("loss"):
-        gammas = [g for g in table.where(loss=loss).values_of("gamma") if g is not None]
-        curves = []
+        one, curves = usual(table).where(loss=loss), []
         for criterion, words in CRITERIA.items():
-            ends = [intervals(table, g, criterion, loss=loss) for g in gammas]
-            closed = [bool(np.all(np.isfinite(e) & (e > 0))) for e in ends]
-            known = [(g, e) for g, e, c in zip(gammas, ends, closed, strict=True) if c]
+            ends = [(g, one(criterion, gamma=g)) for g in normed(one)]
+            known = [(g, e) for g, e in ends if np.all(np.isfinite(e) & (e > 0))]
             if known and (criterion == "diverges" or loss != "mse"):
                 curves.append(Curve(
                     f"measured: {words}", tuple(g for g, _ in known),
@@ -152,13 +130,13 @@ def panels(table: Table, title: str) -> list[Panel]:
                     tuple(float(e.max()) for _, e in known),
                 ))  # fmt: skip
         grid = np.linspace(0.1, 3.1, 31)
-        for theory, which in THEORIES.items():
-            if theory == PLOTTED and not network.endswith("cnn"):
+        for theory, which in common.THEORIES.items():
+            if theory == common.PLOTTED and not network.endswith("cnn"):
                 continue  # the same as printed
             specs = [spec_of(network, float(g)) for g in grid]
-            line = tuple(critical(lambda_of(s, theory, which)) for s in specs)
+            line = [rate_of(s, theory, which) for s in specs]
             style = "line" if theory == "corrected" else "dashed"
-            curves.append(Curve(SHOWN[theory], tuple(map(float, grid)), line, style=style))
+            curves.append(curve(common.SHOWN[theory], grid, line, style=style))
         words = "squared loss" if loss == "mse" else "cross-entropy"
         made.append(Panel(
             f"{title}, {words}", "gamma at the start", "learning rate", tuple(curves), log_y=True,
@@ -169,17 +147,13 @@ def panels(table: Table, title: str) -> list[Panel]:
 
 def experiment(letter: str, kind: str, network: str, small: str, gammas: Any) -> Experiment:
     """The experiment behind a panel of Fig. 2 on CIFAR-10."""
-    usual = [None, 0.1, 1.0]
 
     def both(name: str, squared: Any, entropy: Any, **more: Any) -> list[dict[str, Any]]:
         return rows(name, "mse", squared, **more) + rows(name, "cross_entropy", entropy, **more)
 
-    smoke = both(small, usual, [None, 1.0], samples=128, steps=8)
-    desk = both(network, gammas, [*usual, 3.0])
-    return Experiment(
-        title=f"Largest stable learning rate of the {kind} network on CIFAR-10",
-        trial=trial,
-        scales={"smoke": Scale(smoke, [1], 3.0), "desk": Scale(desk, 5, 900.0, ("cifar10",))},
-        observe=observe,
-        panels=partial(panels, title=f"Fig. 2{letter}: CIFAR-10, {kind}"),
-    )
+    smoke = both(small, [None, 0.1, 1.0], [None, 1.0], samples=128, steps=8)
+    desk = both(network, gammas, [None, 0.1, 1.0, 3.0])
+    scales = {"smoke": Scale(smoke, [1], 3.0), "desk": Scale(desk, 5, 900.0, ("cifar10",))}
+    title = f"Largest stable learning rate of the {kind} network on CIFAR-10"
+    draw = partial(panels, title=f"Fig. 2{letter}: CIFAR-10, {kind}")
+    return Experiment(title, trial, scales, observe, draw)

@@ -73,6 +73,11 @@ def critical(lambda_max: float) -> float:
     return 2 * (1 + MOMENTUM) / lambda_max
 
 
+def rate_of(spec: NetworkSpec, theory: str = "corrected", parameters: str = "weights") -> float:
+    """The critical rate of a theory."""
+    return critical(lambda_of(spec, theory, parameters))
+
+
 def named(gamma: float | None) -> str:
     """What a part of an observation is called."""
     return "vanilla" if gamma is None else f"gamma {gamma:g}"

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 
 import normscope as ns
-from normscope.experiments.experiment import Experiment, Scale, Table
-from normscope.experiments.wei2019._common import cnn, mlp, named
+from normscope.experiments.observing import Experiment, Scale, Table, over_sizes, parts
+from normscope.experiments.wei2019._common import PLOTTED, cnn, mlp, named
 from normscope.measure import mean_gradients
 from normscope.spec import NetworkSpec
 
@@ -74,50 +74,45 @@ def _mean_matrix(made: NetworkSpec, inputs: torch.Tensor, seed: int) -> Any:
     return {"of-mean": float(np.linalg.eigvalsh(total)[-1]), "mean-of": float(np.mean(tops))}
 
 
+def predicted(made: NetworkSpec, **options: Any) -> float:
+    """lambda_max of a theory; NaN if it has none."""
+    return float(ns.predict(made, **options).lambda_max or math.nan)
+
+
 def observe(table: Table) -> dict[str, Any]:
     """Measured values beside the printed theory and the corrected one."""
     found: dict[str, Any] = {}
     for kind in ("fc", "cnn"):
-        parts: dict[str, dict[str, Any]] = {}
+        made: dict[str, dict[str, Any]] = {}
         for gamma in table.where(kind=kind).values_of("gamma"):
-            name = named(gamma)
             one = table.where(kind=kind, gamma=gamma)
             sizes = one.values_of("width")
             specs = [spec(kind, n, gamma) for n in sizes]
             counts = [one.where(width=n).values_of("samples")[0] for n in sizes]
-            theory = [
-                ns.predict(s, samples=t).lambda_max for s, t in zip(specs, counts, strict=True)
-            ]
-            means = [one("mean", width=n).tolist() for n in sizes]
-            top = one("lambda", width=sizes[-1])
-            top = top[top > 0]
-            literal = ns.predict(specs[-1], theory="wei2019").lambda_max or math.nan
-            drawn = ns.predict(specs[-1], theory="wei2019-as-plotted").lambda_max or math.nan
-            frozen = np.log10(one("frozen", width=sizes[-1]) / one("mean", width=sizes[-1]))
-            share = 1 - one("mean", width=sizes[-1]) / one("all", width=sizes[-1])
-            last = float(theory[-1] or math.nan)
+            theory = [predicted(s, samples=t) for s, t in zip(specs, counts, strict=True)]
+            last = one.where(width=sizes[-1])
+            top = last("lambda")[last("lambda") > 0]
             for key, value in {
-                "printed": {"values": (top / literal - 1).tolist()},
-                "plotted": {"values": (top / drawn - 1).tolist()},
-                "right": {"values": (top / last - 1).tolist()},
-                "form": {"sizes": sizes, "values": means, "theory": theory},
-                "frozen": {"values": frozen.tolist(), "expected": 0.0},
-                "share": {"values": share.tolist()},
+                "printed": {"values": top / predicted(specs[-1], theory="wei2019") - 1},
+                "plotted": {"values": top / predicted(specs[-1], theory=PLOTTED) - 1},
+                "right": {"values": top / theory[-1] - 1},
+                "form": over_sizes(sizes, [one("mean", width=n) for n in sizes], theory),
+                "frozen": {"values": np.log10(last("frozen") / last("mean")), "expected": 0.0},
+                "share": {"values": 1 - last("mean") / last("all")},
             }.items():
                 if gamma is not None or key not in ("frozen", "share"):
-                    parts.setdefault(key, {})[name] = value
-        found |= {f"{kind}-{key}": {"parts": value} for key, value in parts.items()}
+                    made.setdefault(key, {})[named(gamma)] = value
+        found |= {f"{kind}-{key}": parts(value) for key, value in made.items()}
     found |= _pairs(table.where(kind="pairs"))
     rows = table.where(kind="mean")
     samples, width = rows.values_of("samples")[0], rows.values_of("width")[0]
-    formula = ns.predict(spec("mean", width, None), samples=samples).lambda_max or math.nan
-    found["eq8-printed"] = {"values": rows("of-mean").tolist(), "expected": formula}
-    found["eq8-right"] = {"values": (rows("mean-of") / formula - 1).tolist()}
+    formula = predicted(spec("mean", width, None), samples=samples)
+    found["eq8-printed"] = {"values": rows("of-mean"), "expected": formula}
+    found["eq8-right"] = {"values": rows("mean-of") / formula - 1}
     one = table.where(kind="resnet")
     sizes, samples = one.values_of("width"), one.values_of("samples")[0]
-    theory = [ns.predict(spec("resnet", n, None), samples=samples).lambda_max for n in sizes]
-    values = [one("mean", width=n).tolist() for n in sizes]
-    found["sec5-resnet"] = {"sizes": sizes, "values": values, "theory": theory}
+    theory = [predicted(spec("resnet", n, None), samples=samples) for n in sizes]
+    found["sec5-resnet"] = over_sizes(sizes, [one("mean", width=n) for n in sizes], theory)
     return found
 
 
@@ -127,7 +122,7 @@ def _pairs(one: Table) -> dict[str, Any]:
     printed: dict[str, Any] = {}
     right: dict[str, Any] = {}
     for layer in range(4):
-        values = [one("layers", width=n)[:, layer].tolist() for n in sizes]
+        values = [one("layers", width=n)[:, layer] for n in sizes]
         formulas = []
         for n in sizes:
             order = ns.predict(spec("pairs", n, None)).order_parameters
@@ -137,10 +132,9 @@ def _pairs(one: Table) -> dict[str, Any]:
             exact = own * hat * tilde + two * hat_st * tilde_st
             product = (own * hat + two * hat_st) * (own * tilde + two * tilde_st)
             formulas.append((float(n * product), float(n * exact)))
-        for table, column in ((printed, 0), (right, 1)):
-            theory = [f[column] for f in formulas]
-            table[f"layer {layer + 1}"] = {"sizes": sizes, "values": values, "theory": theory}
-    return {"eq153-printed": {"parts": printed}, "eq153-right": {"parts": right}}
+        for made, theory in zip((printed, right), zip(*formulas, strict=True), strict=True):
+            made[f"layer {layer + 1}"] = over_sizes(sizes, values, theory)
+    return {"eq153-printed": parts(printed), "eq153-right": parts(right)}
 
 
 def _settings(sizes: dict[str, list[tuple[int, int]]], gammas: list[float]) -> list[dict[str, Any]]:
@@ -158,13 +152,11 @@ LARGE = {"mean": [(16, 40)], "pairs": [(150, 20), (300, 20), (600, 20)],
          "resnet": [(100, 40), (200, 40), (400, 40)], "cnn": [(15, 50), (30, 100)],
          "fc": [(250, 100), (500, 200), (1000, 400)]}  # fmt: skip
 
+SCALES = {
+    "smoke": Scale(_settings(SMALL, [1.0]), 2, 4.0),
+    "desk": Scale(_settings(LARGE, [0.1, 1.0, 3.0]), 10, 170.0),
+}
 EXPERIMENT = Experiment(
-    title="Largest Fisher eigenvalue of random networks at several widths",
-    trial=trial,
-    scales={
-        "smoke": Scale(_settings(SMALL, [1.0]), 2, 4.0),
-        "desk": Scale(_settings(LARGE, [0.1, 1.0, 3.0]), 10, 170.0),
-    },
-    observe=observe,
-    own_scale=True,
-)
+    "Largest Fisher eigenvalue of random networks at several widths",
+    trial, SCALES, observe, own_scale=True,
+)  # fmt: skip

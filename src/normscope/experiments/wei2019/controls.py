@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from normscope.experiments.experiment import Experiment, Scale, Table
-from normscope.experiments.wei2019._boundary import intervals, middles, rows, trial
+from normscope.experiments.observing import Experiment, Scale, Table, exact, parts
+from normscope.experiments.wei2019._boundary import middles, rows, trial
 from normscope.experiments.wei2019._common import named
 
 
@@ -19,23 +19,19 @@ def observe(table: Table) -> dict[str, Any]:
     few = usual | {"samples": samples[0]}
 
     def shift(gamma: float | None, one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
-        both = [np.log10(intervals(table, gamma, **settings)) for settings in (one, other)]
-        values = (both[1].mean(1) - both[0].mean(1)).tolist()
+        both = [np.log10(table("diverges", gamma=gamma, **arm)) for arm in (one, other)]
         half = sum(float(np.diff(ends, axis=1).mean()) / 2 for ends in both)
-        return {"values": values, "expected": 0.0, "remainder": half}
+        return {"values": both[1].mean(1) - both[0].mean(1), "expected": 0.0, "remainder": half}
 
     long, full = usual | {"steps": steps[-1]}, few | {"batch_size": batches[-1]}
     longer = {named(g): shift(g, usual, long) for g in table.where(**long).values_of("gamma")}
     whole = {named(g): shift(g, few, full) for g in table.where(**full).values_of("gamma")}
     first = {}
     for gamma in table.where(**usual).values_of("gamma"):
-        ends, found = intervals(table, gamma, **usual), middles(table, gamma, **usual)
+        ends, found = table("diverges", gamma=gamma, **usual), middles(table, gamma, **usual)
         half = float(np.diff(np.log10(ends), axis=1).mean())
-        first[named(gamma)] = {
-            "mean": float(found.min() - found.mean()), "se": 0.0, "n": len(found),
-            "expected": 0.0, "remainder": half,
-        }  # fmt: skip
-    return {"longer": {"parts": longer}, "whole": {"parts": whole}, "first": {"parts": first}}
+        first[named(gamma)] = exact(found.min() - found.mean(), 0.0, half) | {"n": len(found)}
+    return {"longer": parts(longer), "whole": parts(whole), "first": parts(first)}
 
 
 def _settings(network: str, steps: tuple[int, int], samples: tuple[int, int], batch: int) -> Any:
@@ -49,12 +45,10 @@ def _settings(network: str, steps: tuple[int, int], samples: tuple[int, int], ba
     ]
 
 
+SCALES = {
+    "smoke": Scale(_settings("digits-fc", (8, 16), (128, 256), 64), 1, 6.0),
+    "desk": Scale(_settings("mnist-narrow", (30, 100), (640, 2560), 128), 5, 265.0, ("mnist",)),
+}
 EXPERIMENT = Experiment(
-    title="The boundary with more updates, more seeds and full batches",
-    trial=trial,
-    scales={
-        "smoke": Scale(_settings("digits-fc", (8, 16), (128, 256), 64), 1, 6.0),
-        "desk": Scale(_settings("mnist-narrow", (30, 100), (640, 2560), 128), 5, 265.0, ("mnist",)),
-    },
-    observe=observe,
+    "The boundary with more updates, more seeds and full batches", trial, SCALES, observe
 )

@@ -10,13 +10,11 @@ import torch
 
 import normscope as ns
 from normscope.checks import Array
-from normscope.experiments.experiment import Experiment, Scale, Table, curve
+from normscope.experiments.observing import Experiment, Panel, Scale, Table, curve, exact, parts
 from normscope.experiments.wei2019._common import PLOTTED, SHOWN, THEORIES, critical, named, spec_of
-from normscope.results.panel import Curve, Panel
 
 GRID = np.linspace(0.1, 4.1, 21)
 ENDS = (float(GRID[0]), float(GRID[-1]))
-GRID_ENDS = ("gamma 0.1", "gamma 4.1")
 GAMMAS = [None, 0.1, 0.5, 1.0, 2.0, 3.0, 4.1]
 TOP, FLOOR, CEILING = 3500.0, -3.2, 0.5  # ends of the axes: lambda_max and log10 of the rate
 
@@ -58,29 +56,22 @@ def observe(table: Table) -> dict[str, Any]:
             found[f"{kind}-axis-{theory}"] = {"holds": [plain < TOP, values.max() < TOP]}
             found[f"{kind}-rates-{theory}"] = {"holds": [FLOOR < r < CEILING for r in rates]}
         ends = np.log10(critical(1.0) / line(network, "wei2019")[1][[0, -1]])
-        found[f"{kind}-ends"] = {"parts": {
-            name: {"mean": float(end), "se": 0.0, "n": 1, "expected": expected}
-            for name, end, expected in zip(GRID_ENDS, ends, (0.4, -3.0), strict=True)
-        }}  # fmt: skip
+        found[f"{kind}-ends"] = parts({
+            named(g): exact(end, expected)
+            for g, end, expected in zip(ENDS, ends, (0.4, -3.0), strict=True)})  # fmt: skip
         gammas = [g for g in one.values_of("gamma") if g is not None]
-        plain_net = one("lambda", gamma=None)
         for theory in ("wei2019", PLOTTED, "corrected"):
-            parts = {}
-            for gamma in [None, *gammas]:
-                count = samples if theory == "corrected" else None
+            made, count = {}, samples if theory == "corrected" else None
+            for gamma in gammas if theory == "corrected" else [None, *gammas]:
                 value = ns.predict(spec_of(network, gamma), theory=theory, samples=count).lambda_max
-                name = named(gamma)
-                if gamma is not None or theory != "corrected":
-                    parts[name] = {
-                        "values": one("lambda", gamma=gamma).tolist(), "expected": value,
-                        "remainder": (gamma or 0.0) ** 2,  # O(1) beside O(width), at gamma 1
-                    }  # fmt: skip
-            found[f"{kind}-networks-{theory}"] = {"parts": parts}
-        gain = {g: np.log10(plain_net / one("lambda", gamma=g)) for g in gammas}
-        found[f"{kind}-flatter"] = {"parts": {
-            f"gamma {g:g}": {"values": v.tolist()} for g, v in gain.items() if g <= 3
-        }}  # fmt: skip
-        found[f"{kind}-sharper"] = {"values": gain[gammas[-1]].tolist()}
+                made[named(gamma)] = {
+                    "values": one("lambda", gamma=gamma), "expected": value,
+                    "remainder": (gamma or 0.0) ** 2,  # O(1) beside O(width), at gamma 1
+                }  # fmt: skip
+            found[f"{kind}-networks-{theory}"] = parts(made)
+        gain = {g: np.log10(one("lambda", gamma=None) / one("lambda", gamma=g)) for g in gammas}
+        found[f"{kind}-flatter"] = parts({named(g): v for g, v in gain.items() if g <= 3})
+        found[f"{kind}-sharper"] = {"values": gain[gammas[-1]]}
     both = [ns.predict(spec_of(n, None)).lambda_max or 0.0 for n in ("mnist-fc", "cifar-fc")]
     found["n0"] = {"error": abs(both[0] / both[1] - 1)}
     return found
@@ -103,11 +94,10 @@ def panels(table: Table) -> list[Panel]:
                 if (theory == PLOTTED and not conv) or (conv and theory == "wei2019" and not rates):
                     continue  # the same as printed; off the axis
                 style = "line" if theory == "corrected" else "dashed"
-                y = tuple(map(float, shown(values)))
-                curves.append(Curve(SHOWN[theory], tuple(map(float, GRID)), y, style=style))
+                curves.append(curve(SHOWN[theory], GRID, shown(values), style=style))
                 if theory == "corrected":
-                    level = (float(shown(plain)),) * 2
-                    curves.append(Curve("no batch norm, theory", ENDS, level, style="dashed"))
+                    level = [shown(plain)] * 2
+                    curves.append(curve("no batch norm, theory", ENDS, level, style="dashed"))
             groups = [shown(one("lambda", gamma=g)) for g in gammas]
             curves.append(curve("measured, train mode", gammas, groups))
             level_seen = [shown(one("lambda", gamma=None))] * 2
@@ -125,16 +115,10 @@ def _settings(dense: Any, maps: Any, gammas: Any) -> list[dict[str, Any]]:
     return [{"network": n, "samples": t, "gamma": g} for n, t in pairs for g in gammas]
 
 
+SCALES = {
+    "smoke": Scale(_settings(("digits-fc", 40), ("digits-cnn", 20), [None, 0.1, 1.0, 4.1]), 2, 3.0),
+    "desk": Scale(_settings(("mnist-fc", 400), ("cifar-cnn", 200), GAMMAS), 12, 180.0),
+}
 EXPERIMENT = Experiment(
-    title="lambda_max of Wei's networks against gamma",
-    trial=trial,
-    scales={
-        "smoke": Scale(
-            _settings(("digits-fc", 40), ("digits-cnn", 20), [None, 0.1, 1.0, 4.1]), 2, 3.0
-        ),
-        "desk": Scale(_settings(("mnist-fc", 400), ("cifar-cnn", 200), GAMMAS), 12, 180.0),
-    },
-    observe=observe,
-    panels=panels,
-    own_scale=True,
+    "lambda_max of Wei's networks against gamma", trial, SCALES, observe, panels, own_scale=True
 )

@@ -5,22 +5,20 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from normscope.experiments.experiment import Experiment, Scale, Table
+from normscope.experiments.observing import Experiment, Scale, Table
 from normscope.experiments.wei2019 import _boundary
 from normscope.experiments.wei2019._boundary import GAMMAS, against, rows
-from normscope.experiments.wei2019._common import critical, lambda_of
+from normscope.experiments.wei2019._common import rate_of
 
 
 def observe(table: Table) -> dict[str, Any]:
     """The boundaries, and those of the network that trains its weights alone."""
     found = _boundary.observe(table)
-    line = partial(lambda_of, theory="corrected")
     for trained in ("weights", "weights+biases"):
         found[f"only-{trained}"] = against(table, None, trained=trained)
-    found["only-weights-line"] = against(table, lambda s: critical(line(s)), trained="weights")
-    found["only-weights-wei2019"] = against(
-        table, lambda s: critical(lambda_of(s, "wei2019")), trained="weights"
-    )
+    for name, theory in (("line", "corrected"), ("wei2019", "wei2019")):
+        line = partial(rate_of, theory=theory)
+        found[f"only-weights-{name}"] = against(table, line, trained="weights")
     return found
 
 
@@ -33,17 +31,10 @@ def _rows(network: str, squared: Any, entropy: Any, **more: Any) -> list[dict[st
     ]
 
 
-EXPERIMENT = Experiment(
-    title="Largest stable learning rate of the fully connected network on MNIST",
-    trial=_boundary.trial,
-    scales={
-        "smoke": Scale(
-            _rows("digits-fc", [None, 0.1, 1.0], [None, 1.0], samples=128, steps=8), 1, 9.0
-        ),
-        "desk": Scale(
-            _rows("mnist-fc", [None, *GAMMAS], [None, 0.1, 1.0, 3.0]), 5, 800.0, ("mnist",)
-        ),
-    },
-    observe=observe,
-    panels=partial(_boundary.panels, title="Fig. 2a: MNIST, fully connected"),
-)
+SCALES = {
+    "smoke": Scale(_rows("digits-fc", [None, 0.1, 1.0], [None, 1.0], samples=128, steps=8), 1, 9.0),
+    "desk": Scale(_rows("mnist-fc", [None, *GAMMAS], [None, 0.1, 1.0, 3.0]), 5, 800.0, ("mnist",)),
+}
+PANELS = partial(_boundary.panels, title="Fig. 2a: MNIST, fully connected")
+TITLE = "Largest stable learning rate of the fully connected network on MNIST"
+EXPERIMENT = Experiment(TITLE, _boundary.trial, SCALES, observe, PANELS)

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import normscope as ns
-from normscope.experiments.experiment import Experiment, Scale, Table
+from normscope.experiments.observing import Experiment, Scale, Table
 from normscope.experiments.wei2019._common import at_minimum
 from normscope.theory import best_lr_range
 
@@ -43,18 +43,18 @@ def _drawn_labels(model: nn.Module, inputs: Any, draws: int, generator: Any) -> 
 
 def observe(table: Table) -> dict[str, Any]:
     """Gaps between the matrices, and the best rate of one mode."""
-    gaps = [table(name).tolist() for name in table.names if name.startswith("eq6")]
+    gaps = [table(name) for name in table.names if name.startswith("eq6")]
     momentum, rates = 0.9, np.geomspace(1e-4, 4.0, 4001)  # eta times lambda
     best = min(_radius(rate, momentum) for rate in rates)
     half = _radius(1 + momentum, momentum)  # at half of 2 (1 + momentum)
     low, high = best_lr_range(1.0, momentum=momentum)
     flat = [_radius(rate, momentum) - np.sqrt(momentum) for rate in np.linspace(low, high, 9)[1:-1]]
     return {
-        "eq6": {"error": np.ravel(gaps).tolist(), "size": 50},
-        "eq10": {"values": table("eq10-trace").tolist()},
-        "eq10-matrix": {"error": table("eq10-matrix").tolist(), "size": 50},
+        "eq6": {"error": np.ravel(gaps), "size": 50},
+        "eq10": {"values": table("eq10-trace")},
+        "eq10-matrix": {"error": table("eq10-matrix"), "size": 50},
         "fn1": {"error": [max(half - best, 0.0)], "size": 2},
-        "fn1-flat": {"error": np.abs(flat).tolist(), "size": 2},
+        "fn1-flat": {"error": np.abs(flat), "size": 2},
     }
 
 
@@ -64,10 +64,8 @@ def _radius(rate: float, momentum: float) -> float:
     return float(np.max(np.abs(np.linalg.eigvals(step))))
 
 
+SCALES = {"smoke": Scale({"draws": 400}, 2, 0.5), "desk": Scale({"draws": 4000}, 6, 1.5)}
 EXPERIMENT = Experiment(
-    title="Hessian and Fisher matrix of a regression and a tanh network at their minimum",
-    trial=trial,
-    scales={"smoke": Scale({"draws": 400}, 2, 0.5), "desk": Scale({"draws": 4000}, 6, 1.5)},
-    observe=observe,
-    own_scale=True,
-)
+    "Hessian and Fisher matrix of a regression and a tanh network at their minimum",
+    trial, SCALES, observe, own_scale=True,
+)  # fmt: skip

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 import normscope as ns
-from normscope.experiments.experiment import Experiment, Scale, Table
+from normscope.experiments.observing import Experiment, Scale, Table, parts
 from normscope.experiments.wei2019._common import at_minimum
 
 MOMENTA = (0.0, 0.9)
@@ -37,13 +37,11 @@ def trial(seed: int) -> dict[str, Any]:
 
 def observe(table: Table) -> dict[str, Any]:
     """Limits in units of the formula."""
-    return {"eq7": {"parts": {name: {"values": table(name).tolist()} for name in table.names}}}
+    return {"eq7": parts({name: table(name) for name in table.names})}
 
 
+SCALES = {"smoke": Scale(seeds=2, seconds=4.0), "desk": Scale(seeds=6, seconds=30.0)}
 EXPERIMENT = Experiment(
-    title="Where training leaves the minimum of a regression and of a tanh network",
-    trial=trial,
-    scales={"smoke": Scale(seeds=2, seconds=4.0), "desk": Scale(seeds=6, seconds=30.0)},
-    observe=observe,
-    own_scale=True,
-)
+    "Where training leaves the minimum of a regression and of a tanh network",
+    trial, SCALES, observe, own_scale=True,
+)  # fmt: skip

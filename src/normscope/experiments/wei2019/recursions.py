@@ -9,9 +9,9 @@ import numpy as np
 import torch
 
 import normscope as ns
-from normscope.experiments.experiment import Experiment, Scale, Table, curve
+from normscope.experiments.experiment import Experiment, Scale, Table
+from normscope.experiments.observing import Curve, Panel, curve, over_sizes, parts
 from normscope.experiments.wei2019._common import VARIANCES, cnn, mlp
-from normscope.results.panel import Curve, Panel
 from normscope.spec import NetworkSpec
 
 WEIGHT, BIAS = VARIANCES["weight_variance"], VARIANCES["bias_variance"]
@@ -56,8 +56,7 @@ def observe(table: Table) -> dict[str, Any]:
         sizes = one.values_of("width")
         values = [np.concatenate(one(name, width=n)) for n in sizes]
         chosen = [factor * (v if layer is None else v[:, layer]) for v in values]
-        expected = [float(theory)] * len(sizes)
-        return {"sizes": sizes, "values": [v.tolist() for v in chosen], "theory": expected}
+        return over_sizes(sizes, chosen, theory)
 
     def order(kind: str, gamma: float | None) -> dict[str, Any]:
         size = table.where(kind=kind).values_of("width")[-1]
@@ -66,16 +65,12 @@ def observe(table: Table) -> dict[str, Any]:
     fc: dict[str, Any] = {"kind": "fc", "gamma": None}
     dense = order("fc", None)
     widest = table.where(kind="fc").values_of("width")[-1]
-    inputs = {n: np.concatenate(table(n, width=widest, **fc))[:, 0].tolist()
-              for n in ("qhat", "qhat_st")}  # fmt: skip
-    base = dict(zip(("printed", "right"), ((0.0, 1.0), (1.0, 0.0)), strict=True))
-    found: dict[str, Any] = {
-        f"base-{name}": {"parts": {
-            key: {"values": inputs[key], "expected": value}
-            for key, value in zip(inputs, values, strict=True)
-        }} for name, values in base.items()
-    }  # fmt: skip
-    found["eq20"] = {"parts": {n: seen(n, i, dense[n][i], **fc) for n, i in LAST.items()}}
+    found: dict[str, Any] = {"base-printed": {"parts": {}}, "base-right": {"parts": {}}}
+    for n, base in (("qhat", (0.0, 1.0)), ("qhat_st", (1.0, 0.0))):
+        values = np.concatenate(table(n, width=widest, **fc))[:, 0]
+        for one, expected in zip(found.values(), base, strict=True):
+            one["parts"][n] = {"values": values, "expected": expected}
+    found["eq20"] = parts({n: seen(n, i, dense[n][i], **fc) for n, i in LAST.items()})
     forward, stray, printed, right, units = {}, {}, {}, {}, {}
     for gamma in (g for g in table.where(kind="fc").values_of("gamma") if g is not None):
         where, half, name = {"kind": "fc", "gamma": gamma}, gamma**2 / 2, f"gamma {gamma:g}"
@@ -84,27 +79,25 @@ def observe(table: Table) -> dict[str, Any]:
         stray[name] = seen("qhat", -1, WEIGHT * half, **where)
         step = _step(seen("qtilde", 1, 1.0, **where), seen("qtilde", 2, 1.0, **where))
         q, spread = WEIGHT * half + BIAS, WEIGHT * half * (1 - 1 / math.pi)
-        printed[name] = step | {"theory": [WEIGHT * half / q] * len(step["sizes"])}
-        right[name] = step | {"theory": [WEIGHT * half / spread] * len(step["sizes"])}
+        printed[name], right[name] = (over_sizes(*step, WEIGHT * half / w) for w in (q, spread))
         for what in ("skewness", "kurtosis"):
             units[f"{what}, {name}"] = seen(what, None, 0.0, **where)
     maps: dict[str, Any] = {"kind": "cnn", "gamma": 1.0}
     plain = maps | {"gamma": None}
     free = order("cnn", None)
-    places = ns.predict(spec("cnn", 30, None)).spec.positions
-    found["eq23-fwd"], found["eq52"] = {"parts": forward}, {"parts": stray}
-    found["eq25-printed"], found["eq25-right"] = {"parts": printed}, {"parts": right}
-    found["eq53-gauss"] = {"parts": units}
+    shape = ns.predict(spec("cnn", 30, None)).spec
+    places = shape.positions
+    found |= {"eq23-fwd": parts(forward), "eq52": parts(stray), "eq25-printed": parts(printed),
+              "eq25-right": parts(right), "eq53-gauss": parts(units)}  # fmt: skip
     normed = [row for row in table if row[0]["kind"] == "fc" and row[0]["gamma"]]
     gaps = [np.abs(np.array(v["overlap"]) * (s["samples"] - 1) + 1).max() for s, v in normed]
     size = max(s["samples"] for s, _ in normed)
     found["eq53-overlap"] = {"error": gaps, "size": size, "precision": "float32"}
     hats = ("qhat", "qhat_st", "qhat_st_ab")
     normed_hats = zip(hats, (0.5, 0.5 / math.pi, 0.5 / math.pi), strict=True)
-    found["claim6.3"] = {"parts": {n: seen(n, 2, t, **maps) for n, t in normed_hats}}
-    found["claim6.5"] = {
-        "parts": {n: seen(n, 2, free[n.removesuffix("_ab")][2], **plain) for n in hats}
-    }
+    found["claim6.3"] = parts({n: seen(n, 2, t, **maps) for n, t in normed_hats})
+    free_hats = {n: seen(n, 2, free[n.removesuffix("_ab")][2], **plain) for n in hats}
+    found["claim6.5"] = parts(free_hats)
     sums, means, across = {}, {}, {}
     for layer in (1, 2, 3):
         expected, pairs = free["qtilde_st"][layer - 1], places[layer] * (places[layer] - 1)
@@ -112,43 +105,32 @@ def observe(table: Table) -> dict[str, Any]:
         sums[name] = seen("qtilde_st", layer - 1, expected, **plain)
         means[name] = seen("qtilde_st", layer - 1, expected, 1 / places[layer], **plain)
         across[name] = seen("qtilde_st_ab", layer - 1, expected, 1 / pairs, **plain)
-    found |= {"claim6.6-sums": {"parts": sums}, "claim6.6-means": {"parts": means},
-              "claim6.6-across": {"parts": across}}  # fmt: skip
-    shape = ns.predict(spec("cnn", 30, None)).spec
+    found |= {"claim6.6-sums": parts(sums), "claim6.6-means": parts(means),
+              "claim6.6-across": parts(across)}  # fmt: skip
     found["sec6.2-ex"] = {"holds": [shape.positions[:2] == (1024, 225), shape.fan_ins[0] == 27]}
     return found
 
 
-def _step(lower: dict[str, Any], upper: dict[str, Any]) -> dict[str, Any]:
-    """One step of the backward recursion, network by network."""
+def _step(lower: dict[str, Any], upper: dict[str, Any]) -> tuple[Any, Any]:
+    """One step of the backward recursion, network by network, at every size."""
     pairs = zip(lower["values"], upper["values"], strict=True)
-    return lower | {"values": [(np.array(a) / np.array(b)).tolist() for a, b in pairs]}
+    return lower["sizes"], [np.divide(a, b) for a, b in pairs]
 
 
 def panels(table: Table) -> list[Panel]:
     """Order parameters by layer, for the network without and with batch norm."""
-    made = []
-    for gamma in (None, 1.0):
+    made, words = [], "batch norm, gamma 1, statistics held constant"
+    for gamma, title in ((None, "without batch norm"), (1.0, words)):
         width = table.where(kind="fc").values_of("width")[-1]
         theory = ns.predict(spec("fc", width, gamma), theory="frozen").order_parameters
         one = table.where(kind="fc", gamma=gamma, width=width)
-        places = list(range(1, 5))
         curves: list[Curve] = []
         for name in ("qhat", "qhat_st", "qtilde", "qtilde_st"):
             label = name.replace("_st", ", two samples")
-            curves.append(curve(label, places, np.concatenate(one(name)).T))
-            line = tuple(map(float, theory[name]))
-            curves.append(
-                Curve(f"{label}: theory", tuple(map(float, places)), line, style="dashed")
-            )
-        words = (
-            "without batch norm"
-            if gamma is None
-            else "batch norm, gamma 1, statistics held constant"
-        )
-        made.append(
-            Panel(f"Recursions (20)-(25): {words}", "layer", "order parameter", tuple(curves))
-        )
+            curves.append(curve(label, range(1, 5), np.concatenate(one(name)).T))
+            curves.append(curve(f"{label}: theory", range(1, 5), theory[name], style="dashed"))
+        shown = f"Recursions (20)-(25): {title}"
+        made.append(Panel(shown, "layer", "order parameter", tuple(curves)))
     return made
 
 
@@ -159,14 +141,11 @@ def _settings(sizes: Any, maps: Any, gammas: Any) -> list[dict[str, Any]]:
                     for n in maps for g in (None, 1.0)]  # fmt: skip
 
 
+SCALES = {
+    "smoke": Scale(_settings((24, 48), (3, 6), (1.0,)), 1, 4.0),
+    "desk": Scale(_settings((200, 400, 800), (15, 30, 60), (0.1, 1.0, 3.0)), 6, 80.0),
+}
 EXPERIMENT = Experiment(
-    title="Order parameters of random networks at several widths",
-    trial=trial,
-    scales={
-        "smoke": Scale(_settings((24, 48), (3, 6), (1.0,)), 1, 4.0),
-        "desk": Scale(_settings((200, 400, 800), (15, 30, 60), (0.1, 1.0, 3.0)), 6, 80.0),
-    },
-    observe=observe,
-    panels=panels,
-    own_scale=True,
-)
+    "Order parameters of random networks at several widths",
+    trial, SCALES, observe, panels, own_scale=True,
+)  # fmt: skip

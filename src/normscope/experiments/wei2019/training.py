@@ -9,17 +9,8 @@ import numpy as np
 from scipy import stats
 
 import normscope as ns
-from normscope.experiments.experiment import Experiment, Scale, Table, curve
-from normscope.experiments.wei2019._common import (
-    BATCH,
-    MOMENTUM,
-    critical,
-    data_of,
-    lambda_of,
-    named,
-    spec_of,
-)
-from normscope.results.panel import Panel
+from normscope.experiments.observing import Experiment, Panel, Scale, Table, curve, parts
+from normscope.experiments.wei2019._common import BATCH, MOMENTUM, data_of, named, rate_of, spec_of
 
 
 def trial(
@@ -35,7 +26,7 @@ def trial(
         risk = ns.Risk(model, images, labels, loss="mse", statistics="batch")
         return float(ns.top_eigenvalues(ns.fisher(risk)).values[0])
 
-    first, lr = sharpness(), share * critical(lambda_of(spec, "corrected", "all"))
+    first, lr = sharpness(), share * rate_of(spec, "corrected", "all")
     run = ns.fit(
         model, data, "mse", lr=lr, momentum=MOMENTUM, epochs=5, batch_size=BATCH, seed=seed
     )
@@ -52,19 +43,18 @@ def trial(
 
 def observe(table: Table) -> dict[str, Any]:
     """Moves of lambda_max in decades; Kolmogorov-Smirnov distances of the tensors."""
-    moves, tensors = {}, {}
+    moves: dict[str, Any] = {}
+    tensors: dict[str, Any] = {}
     for share in table.values_of("share"):
         for gamma in table.values_of("gamma"):
             one = {"gamma": gamma, "share": share}
             name = f"{named(gamma)}, {share:g} eta*"
-            moves[name] = {"values": table("move", **one).tolist(), "expected": 0.0}
+            moves[name] = {"values": table("move", **one), "expected": 0.0}
             weights, biases = (_distances(table, kind, **one) for kind in ("weights", "biases"))
-            for key, values in (
-                ("hidden weights", weights[:, :-1].max(1)), ("read-out weights", weights[:, -1]),
-                ("hidden biases", biases[:, :-1].max(1)),
-            ):  # fmt: skip
-                tensors[f"{key}, {name}"] = {"values": values.tolist()}
-    return {"sec2-heuristic": {"parts": moves}, "sec2-weights": {"parts": tensors}}
+            tensors |= {f"hidden weights, {name}": weights[:, :-1].max(1),
+                        f"read-out weights, {name}": weights[:, -1],
+                        f"hidden biases, {name}": biases[:, :-1].max(1)}  # fmt: skip
+    return {"sec2-heuristic": parts(moves), "sec2-weights": parts(tensors)}
 
 
 def _distances(table: Table, kind: str, **where: Any) -> Any:
@@ -88,18 +78,15 @@ def panels(table: Table) -> list[Panel]:
     return [Panel(f"Sec. 2.1: {words}", "layer", label, tuple(curves), log_y=True, note=note)]
 
 
+SCALES = {
+    "smoke": Scale(
+        {"network": "digits-fc", "gamma": [None, 1.0], "share": 0.25, "samples": 256}, 2, 2.0
+    ),
+    "desk": Scale(
+        {"network": "mnist-fc", "gamma": [None, 0.1, 1.0, 3.0], "share": [0.25, 0.5],
+         "samples": 2560}, 5, 230.0, ("mnist",),
+    ),
+}  # fmt: skip
 EXPERIMENT = Experiment(
-    title="lambda_max and the parameters before and after training",
-    trial=trial,
-    scales={
-        "smoke": Scale(
-            {"network": "digits-fc", "gamma": [None, 1.0], "share": 0.25, "samples": 256}, 2, 2.0
-        ),
-        "desk": Scale(
-            {"network": "mnist-fc", "gamma": [None, 0.1, 1.0, 3.0], "share": [0.25, 0.5],
-             "samples": 2560}, 5, 230.0, ("mnist",),
-        ),
-    },
-    observe=observe,
-    panels=panels,
-)  # fmt: skip
+    "lambda_max and the parameters before and after training", trial, SCALES, observe, panels
+)
