@@ -34,6 +34,7 @@ _PLAIN = (str, int, float, type(None))
 
 class _Here(threading.local):
     plain = False  # whether this thread's checkpoints only call their function
+    sessions = 0  # that this thread is inside
 
 
 _here = _Here()
@@ -117,8 +118,15 @@ def session(model: nn.Module, *, seed: int, device: torch.device) -> Iterator[No
         stack.enter_context(own_checkpoints(active=False))
         stack.enter_context(_differentiable_kernels(model))
         stack.callback(close_interrupted)
+        stack.callback(setattr, _here, "sessions", _here.sessions)
+        _here.sessions += 1
         reseed(seed, device)
         yield
+
+
+def in_session() -> bool:
+    """Whether this thread runs a model to measure it, so that its passes are nobody's training."""
+    return _here.sessions > 0
 
 
 def product(method: Callable[[Any, Tensor], Tensor]) -> Callable[[Any, Tensor], Tensor]:

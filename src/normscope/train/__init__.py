@@ -13,7 +13,7 @@ from normscope.train.gamma_decay import (
 )
 from normscope.train.loop import fit
 from normscope.train.lr_range import lr_range_test
-from normscope.train.monitor import Monitor, MonitorProbe, Update
+from normscope.train.monitor import Monitor, MonitorProbe, SharpnessProbe, Update
 from normscope.train.optim import optimizers
 from normscope.train.options import TrainingOptions
 from normscope.train.plan import Refresher, Stateful
@@ -50,6 +50,7 @@ __all__ = [
     "MonitorProbe",
     "Refresher",
     "Schedule",
+    "SharpnessProbe",
     "Stateful",
     "StepDecay",
     "StopTraining",

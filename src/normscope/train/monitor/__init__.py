@@ -2,6 +2,7 @@
 
 from normscope.train.monitor.monitor import Monitor
 from normscope.train.monitor.probes import PROBES, MonitorProbe, Update
+from normscope.train.monitor.sharpness import SharpnessProbe
 from normscope.train.monitor.sinks import SINKS, JsonlSink, MemorySink, Sink, TensorBoardSink
 
 __all__ = [
@@ -11,6 +12,7 @@ __all__ = [
     "MemorySink",
     "Monitor",
     "MonitorProbe",
+    "SharpnessProbe",
     "Sink",
     "TensorBoardSink",
     "Update",

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from normscope.measure.probes.capture import Capture, Watcher
 from normscope.measure.probes.sites import Site
+from normscope.subject.session import in_session
 from normscope.train.monitor.probes import MonitorProbe
 
 Guard = Callable[[str, Callable[[], None]], None]
@@ -33,8 +34,8 @@ def why_no_signals(model: nn.Module) -> str:
 class Signals(Watcher):
     """Tells probes of the signals of train-mode passes, while it is on.
 
-    Evaluation passes in between, passes without gradients, and passes of a part of the model
-    alone (a checkpointed block that runs again) are not told of.
+    Evaluation passes in between, passes without gradients or of a measurement, and passes of a
+    part of the model alone (a checkpointed block that runs again) are not told of.
 
     Attributes:
         passes: train-mode forward passes seen.
@@ -66,8 +67,8 @@ class Signals(Watcher):
             self._capture = None
 
     def calling(self, capture: Capture) -> None:
-        compiling = torch.compiler.is_compiling()
-        self._inside = self._model.training and torch.is_grad_enabled() and not compiling
+        other = torch.compiler.is_compiling() or in_session()
+        self._inside = self._model.training and torch.is_grad_enabled() and not other
         if self._inside:
             capture.begin_pass()
 

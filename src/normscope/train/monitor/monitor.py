@@ -54,7 +54,8 @@ class Monitor:
             cost less than 5 % of the time (benchmarks/monitor.py).
         probes: ``"updates"`` (norms and ratios of weights, gradients, updates), ``"activations"``
             (mean, variance, dead units), ``"last_layer"`` (lambda_max and kappa_p of the input of
-            the last linear layer), or a ``MonitorProbe`` of your own; one or several.
+            the last linear layer), a ``SharpnessProbe`` (lambda_max of the Hessian), or a
+            ``MonitorProbe`` of your own; one or several.
         sinks: ``"memory"`` (for ``result()``), ``"jsonl:run.jsonl"``, ``"tensorboard:folder"``, or
             any object with ``write(reading)``; one or several. Sinks given by name are closed with
             the monitor.
@@ -134,7 +135,8 @@ class Monitor:
             return
         closure = (args[1] if len(args) > 1 else kwargs.get("closure")) is not None
         scale = getattr(optimizer, "grad_scale", None)
-        self._update = Update(step, layers, closure, 1.0 if scale is None else float(scale))
+        scaled = 1.0 if scale is None else float(scale)
+        self._update = Update(step, layers, closure, scaled, optimizer)
         for name, probe in self._probes.items():
             if not probe.watches:
                 self._guarded(name, partial(probe.stepping, self._update))

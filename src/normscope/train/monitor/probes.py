@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from normscope.errors import InputError
 from normscope.measure.probes.moments import ChannelMoments, SecondMoment
@@ -32,12 +33,14 @@ class Update:
             parameters of a layer that has only others (gamma and beta of a norm layer).
         closure: whether gradients are computed inside the step (as LBFGS does).
         scale: what gradients are multiplied by, if the optimizer itself takes that out.
+        optimizer: the one that makes it.
     """
 
     step: int
     layers: dict[str, list[nn.Parameter]]
     closure: bool = False
     scale: float = 1.0
+    optimizer: Optimizer | None = None
 
     def gradients(self) -> dict[str, list[Tensor]]:
         """Of the weights at this moment, by layer; those that have none are left out."""
@@ -227,6 +230,11 @@ def as_probes(probes: Any) -> dict[str, MonitorProbe]:
         raise InputError("probes is empty: nothing would be recorded. Leave it out for all.")
     found: dict[str, MonitorProbe] = {}
     for probe in several:
+        if probe == "sharpness":
+            raise InputError(
+                "The probe 'sharpness' needs data and a loss. Pass it as SharpnessProbe(ns.Risk("
+                "model, inputs, targets, loss=..., statistics='batch')), of normscope.train."
+            )
         if isinstance(probe, str):
             found[probe] = PROBES[probe]()
         elif isinstance(probe, MonitorProbe):
