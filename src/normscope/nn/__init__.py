@@ -4,6 +4,7 @@ from normscope.nn.build import build as build
 from normscope.nn.init import INITS as INITS
 from normscope.nn.init import gaussian as gaussian
 from normscope.nn.init import initialize as initialize
+from normscope.nn.init import lsuv as lsuv
 from normscope.nn.norm import NORMS as NORMS
 from normscope.nn.norm import BatchNorm as BatchNorm
 from normscope.nn.norm import GroupNorm as GroupNorm

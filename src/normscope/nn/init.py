@@ -66,6 +66,72 @@ def draw_layer(layer: nn.Module, scheme: str | Init, seed: int, *stream: str | i
         bias.copy_(new_bias)
 
 
+@torch.no_grad()
+def lsuv(model: M, inputs: Tensor, *, center: bool = False) -> M:
+    """Scale every linear and convolutional layer to outputs of variance 1 on a batch, in place.
+
+    Layer-sequential unit-variance initialization (Mishkin and Matas 2016), which stands in for
+    norm layers. It scales the weights that the model has; the authors draw them first by
+    ``initialize(model, "orthogonal")``. Layers come in the order of the forward pass, which is one
+    pass in evaluation mode; a layer that is used several times is scaled for its first use.
+
+    Args:
+        model: the network; returned.
+        inputs: a batch of its inputs.
+        center: also shift each output channel to mean 0, by the bias; a layer without a bias gets
+            one. The authors do not shift.
+
+    Example:
+        >>> x = torch.randn(100, 4)
+        >>> net = lsuv(nn.Linear(4, 2), x)
+        >>> round(float(net(x).var(correction=0)), 3)
+        1.0
+    """
+    layers: dict[nn.Module, str] = {m: n for n, m in model.named_modules() if isinstance(m, AFFINE)}
+    found: dict[nn.Module, tuple[Tensor, Tensor]] = {}
+
+    def normalized(layer: nn.Module, _: Any, outputs: Tensor) -> Tensor:
+        if layer not in found:
+            axis = outputs.ndim - 1 if isinstance(layer, nn.Linear) else 1
+            others = [k for k in range(outputs.ndim) if k != axis]
+            mean = outputs.mean(others, keepdim=True) if center else outputs.new_zeros(())
+            deviation = (outputs - mean).std(correction=0)
+            if not (deviation > 0 and torch.isfinite(deviation)):
+                raise InputError(
+                    f"The outputs of layer {layers[layer] or type(layer).__name__!r} have standard "
+                    f"deviation {float(deviation):.3g}, which cannot be scaled to 1. Pass a batch "
+                    "of different inputs, and draw other weights first: initialize(model)."
+                )
+            found[layer] = mean, deviation
+        mean, deviation = found[layer]
+        return (outputs - mean) / deviation
+
+    bad = [n for m, n in layers.items() if parametrize.is_parametrized(m)]
+    if bad or not layers:
+        what = f"layer {bad[0]!r} is parametrized" if bad else "it has no such layer"
+        raise InputError(
+            f"{type(model).__name__} cannot be scaled: {what}. lsuv sets the weights of linear and "
+            "convolutional layers directly; call it before a parametrization is registered."
+        )
+    modes = {m: m.training for m in model.modules()}
+    hooks = [m.register_forward_hook(normalized) for m in layers]
+    try:
+        model.eval()(inputs)
+    finally:
+        for hook in hooks:
+            hook.remove()
+        for module, mode in modes.items():
+            module.training = mode
+    for layer, (mean, deviation) in found.items():  # only now: an error leaves the model as it was
+        assert isinstance(layer.weight, Tensor)
+        layer.weight.div_(deviation)
+        if layer.bias is None and center:
+            layer.bias = nn.Parameter(layer.weight.new_zeros(len(layer.weight)))
+        if isinstance(layer.bias, Tensor):
+            layer.bias.sub_(mean.flatten() if center else mean).div_(deviation)
+    return model
+
+
 def undrawn(kind: type[M], *args: Any, device: Any = None, **kwargs: Any) -> M:
     """A layer whose parameters are not drawn yet, so that no random number is used up."""
     made = kind(*args, device="meta", **kwargs)

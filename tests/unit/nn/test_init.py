@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from normscope.errors import InputError
-from normscope.nn import INITS, initialize
+from normscope.nn import INITS, initialize, lsuv, network
 from normscope.nn.init import fans, gaussian
 
 
@@ -130,3 +130,82 @@ def test_bad_input():
         gaussian(1.0, -1.0)
     with pytest.raises(InputError, match="seed"):
         initialize(nn.Linear(2, 2), "he", seed=-1)
+
+
+# layer-sequential unit variance
+
+
+def outputs_of(model, x):
+    """Outputs of all linear and convolutional layers in evaluation mode, by name."""
+    kept = {}
+    hooks = [m.register_forward_hook(lambda m, i, o, n=n: kept.setdefault(n, o))
+             for n, m in model.named_modules() if isinstance(m, nn.Linear | nn.Conv2d)]  # fmt: skip
+    mode = model.training
+    model.eval()(x)
+    model.train(mode)
+    for hook in hooks:
+        hook.remove()
+    return kept
+
+
+@pytest.mark.parametrize("center", [False, True])
+@pytest.mark.parametrize("norm", [None, "batch"])
+def test_lsuv_gives_every_layer_unit_variance_and_its_channels_mean_zero_if_asked(center, norm):
+    net = network("resnet8", width=4, norm=norm, init="orthogonal").double()
+    x = 1 + torch.randn(32, 3, 8, 8, generator=torch.Generator().manual_seed(0)).double()
+    before = {k: v.clone() for k, v in net.named_buffers()}
+    state = torch.get_rng_state()
+    assert lsuv(net, x, center=center) is net
+    assert torch.equal(torch.get_rng_state(), state)
+    assert all(torch.equal(v, before[k]) for k, v in net.named_buffers())
+    assert all(m.training for m in net.modules())
+    found = outputs_of(net, x)
+    assert len(found) == 8
+    for y in found.values():
+        assert y.var(correction=0).item() == pytest.approx(1, abs=1e-12)
+        means = y.mean([k for k in range(y.ndim) if k != 1])
+        assert (means.abs().max().item() < 1e-12) == center
+
+
+def test_lsuv_is_the_loop_over_layers():
+    """The published procedure by hand: forward to a layer, divide its weights by the deviation."""
+    layers = [
+        nn.Linear(9, 30, bias=False),
+        nn.Linear(30, 20, bias=False),
+        nn.Linear(20, 4, bias=False),
+    ]
+    net = initialize(nn.Sequential(layers[0], nn.ReLU(), layers[1], nn.Tanh(), layers[2]), "xavier")
+    x = torch.randn(50, 9, generator=torch.Generator().manual_seed(1))
+    weights = [m.weight.detach().double().clone() for m in layers]
+    signal = x.double()
+    for k, act in enumerate((torch.relu, torch.tanh, None)):
+        weights[k] = weights[k] / (signal @ weights[k].T).std(correction=0)
+        signal = signal @ weights[k].T if act is None else act(signal @ weights[k].T)
+    lsuv(net.double(), x.double())
+    for layer, expected in zip(layers, weights, strict=True):
+        torch.testing.assert_close(layer.weight.detach(), expected)
+
+
+def test_lsuv_scales_a_shared_layer_for_its_first_use():
+    layer = nn.Linear(6, 6).double()
+    net, x = nn.Sequential(layer, nn.ReLU(), layer), torch.randn(40, 6).double()
+    lsuv(net, x, center=True)
+    first = layer(x)
+    assert first.var(correction=0).item() == pytest.approx(1)
+    assert layer(first.relu()).var(correction=0).item() != pytest.approx(1, rel=1e-3)
+
+
+def test_lsuv_refuses_what_it_cannot_scale_and_leaves_the_model_as_it_was():
+    net = nn.Sequential(nn.Linear(3, 5), nn.ReLU(), nn.Linear(5, 2))
+    initialize(net[2], gaussian(0.0))
+    before = [p.clone() for p in net.parameters()]
+    with pytest.raises(InputError, match="layer '2' have standard deviation 0"):
+        lsuv(net, torch.randn(8, 3))
+    assert all(torch.equal(a, b) for a, b in zip(before, net.parameters(), strict=True))
+    assert not net[0]._forward_hooks
+    with pytest.raises(InputError, match="no such layer"):
+        lsuv(nn.ReLU(), torch.randn(8, 3))
+    with pytest.raises(InputError, match="layer '0' is parametrized"):
+        lsuv(
+            nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(3, 5))), torch.randn(8, 3)
+        )
