@@ -1,6 +1,8 @@
 """The measurements of the Bjorck experiments that are not the library's own, against oracles."""
 
+import dataclasses
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -11,8 +13,20 @@ from torch.nn import functional
 
 from normscope import gradient_noise, gradients, network
 from normscope.data import load_data
-from normscope.experiments.bjorck2018 import _common, ceilings, equations, init, products, sgd_noise
+from normscope.experiments.bjorck2018 import (
+    _common,
+    _runs,
+    ceilings,
+    equations,
+    init,
+    lr_batch,
+    products,
+    rates,
+    sgd_noise,
+)  # fmt: skip
+from normscope.experiments.experiment import Table
 from normscope.results.panel import Curve, Panel
+from normscope.train import evaluate, fit
 
 
 @pytest.fixture(scope="module")
@@ -126,3 +140,121 @@ def test_clouds_of_points_are_not_joined():
     for places, joined in ((x, True), (x[::-1], False)):
         rows = panel_chart(Panel("a", "b", "c", (Curve("d", places, x),))).to_dict()
         assert f"'many': {joined}" in str(rows)
+
+
+# training runs
+
+
+def test_updates_until_the_loss_of_an_epoch_is_below_a_level():
+    found = fit(network("mlp:64-10"), load_data("digits").flat(), "cross_entropy", lr=0.1, steps=60)
+    window, level = 7, float(np.mean(found.losses[20:27]))
+    first = next(k for k in range(7, 61) if np.mean(found.losses[k - 7 : k]) < level + 1e-9)
+    assert 7 < first == _runs.first_below(found, level + 1e-9, window, 60) <= 27
+    assert _runs.first_below(found, -1.0, window, 60) == 60  # never
+    slow = dataclasses.replace(found, losses=np.array([3.0, 3, 3, 1, 1, 0, 0, 0]))
+    assert _runs.first_below(slow, 1.0, 2, 8) == 6  # (1 + 0) / 2 is the first mean below 1
+
+
+def test_curvature_is_taken_at_the_level_of_the_loss():
+    """log10 of the largest eigenvalue of the dense Hessian around the level."""
+    data, held = (load_data("digits", split).flat() for split in ("train", "test"))
+    net = network("mlp:64-8-10,norm=batch").float()
+    watch = _runs.Watch(net, data, held, 10, curved=True)
+    states = []
+
+    def keep(event):
+        if event.kind in ("start", "step") and event.step % 10 == 0:
+            loss = evaluate(net, watch.seen).loss
+            states.append((loss, {k: v.clone() for k, v in net.state_dict().items()}))
+
+    options = {"lr": 0.1, "momentum": 0.9, "batch_size": 64, "seed": 1}
+    run = fit(net, data, "cross_entropy", steps=150, callbacks=[watch, keep], **options)
+    again = network("mlp:64-8-10,norm=batch").float()
+    alone = fit(again, data, "cross_entropy", steps=150, **options)
+    assert np.array_equal(run.losses, alone.losses)  # watching does not change the training run
+    after = next(k for k, (loss, _) in enumerate(states) if loss <= _runs.LEVEL)
+    ends = []
+    for _, state in states[after - 1 : after + 1]:
+        net.load_state_dict(state)
+        ends.append(math.log10(largest(net.eval(), data.rows(slice(0, 256)))))
+    (high, _), (low, _) = states[after - 1 : after + 1]
+    share = (_runs.LEVEL - low) / (high - low)
+    error = math.log10(1.02)  # the relative error that is asked for
+    assert watch.curvature == pytest.approx(ends[1] + share * (ends[0] - ends[1]), abs=error)
+
+
+def largest(net, data):
+    """The largest eigenvalue of the dense Hessian, by plain double backward."""
+    weights = list(net.parameters())
+    loss = functional.cross_entropy(net(data.images), data.labels)
+    flat = torch.cat([g.flatten() for g in torch.autograd.grad(loss, weights, create_graph=True)])
+    rows = torch.autograd.grad(flat, weights, torch.eye(len(flat)).to(flat), is_grads_batched=True)
+    matrix = torch.cat([g.flatten(1) for g in rows], 1).double()
+    return float(torch.linalg.eigvalsh((matrix + matrix.T) / 2)[-1])
+
+
+def test_a_diverged_network_is_left_at_chance():
+    small = {"steps": 5, "seed": 0, "batch": 16} | _runs.SMALL
+    found = _runs.trial("none", 1e9, **small)
+    assert found["test_accuracy"] == found["train_accuracy"] == _runs.CHANCE
+    assert found["train_loss"] == math.inf
+    assert len(found["epochs"]) == len(found["test"]) == 6
+    assert set(found["test"]) == {_runs.CHANCE}
+    fine = _runs.trial("lsuv", 0.01, **small)
+    assert math.isfinite(fine["train_loss"])
+
+
+def rate_table(right):
+    """Runs of two seeds: training accuracies by arm and rate, test accuracies one tenth lower."""
+    rows = []
+    for (arm, rate), values in right.items():
+        for seed, value in enumerate(values):
+            run = {"train_accuracy": value, "test_accuracy": value - 0.1}
+            rows.append(({"arm": arm, "rate": rate, "seed": seed}, run))
+    return Table(rows)
+
+
+def test_own_rates_of_networks():
+    none = {0.1: (0.1, 0.1), 0.03: (0.4, 0.1), 0.01: (0.3, 0.5), 0.003: (0.2, 0.2)}
+    lsuv = {0.3: (0.1, 0.1), 0.1: (0.5, 0.5), 0.03: (0.4, 0.6), 0.01: (0.4, 0.4)}
+    batch = {
+        1.0: (0.3, 0.3),
+        0.1: (0.9, 0.7),
+        0.03: (0.6, 0.8),
+        0.01: (0.5, 0.5),
+        0.003: (0.1, 0.1),
+    }
+    arms = {"none": none, "lsuv": lsuv, "batch": batch}
+    table = rate_table({(a, r): v for a, row in arms.items() for r, v in row.items()})
+    assert rates.own(table, "none") == (0.01, 0.003)  # 0.03 fails in one seed
+    assert rates.own(table, "batch", 0.1) == (0.1, 0.03)
+    assert np.allclose(rates.highest(table, "none"), np.log10([0.03, 0.01]))
+    found = rates.observe(table)
+    assert np.allclose(found["sec2-lr-lower"]["values"], -np.log10([0.03, 0.01]))
+    assert np.allclose(found["fig1-own-rate"]["values"], [0.5 - 0.6, 0.5 - 0.6])
+    gains = found["appH-highest-best"]["parts"]
+    assert np.allclose(gains["no norm, Xavier"]["values"], [0.1, 0.3])
+    assert np.allclose(gains["batch norm"]["values"], [0.3, -0.1])
+    assert np.allclose(found["appH-beyond"]["values"], [-0.6, -0.4])
+    lsuv_parts = found["sec5-lsuv"]["parts"]
+    assert np.allclose(lsuv_parts["highest rate"]["values"], np.log10([0.1 / 0.03, 10]))
+    assert np.allclose(lsuv_parts["two thirds of the gain"]["values"],
+                       [0.2 - 2 / 3 * 0.6, 0.0 - 2 / 3 * 0.2])  # fmt: skip
+
+
+def test_no_own_rate_decides_nothing():
+    dead = {(a, r): (0.1, 0.1) for a, row in rates.RATES.items() for r in row}
+    found = rates.observe(rate_table(dead))
+    assert np.isnan(found["fig1-own-rate"]["values"]).all()
+    assert np.allclose(found["sec2-lr-lower"]["values"], 0)  # both a step below their grids
+
+
+def test_equal_ratios_are_judged_on_both_sides():
+    accuracy = dict(zip(lr_batch.PAIRS, (0.50, 0.47, 0.56, 0.40), strict=True))
+    rows = [({"rate": r, "batch": b, "seed": 0}, {"test_accuracy": a})
+            for (r, b), a in accuracy.items()]  # fmt: skip
+    parts = lr_batch.observe(Table(rows))["sec2-lr-batch"]["parts"]
+    found = {name: float(part["values"][0]) for name, part in parts.items()}
+    expected = {"batch 32, not worse": 0.02, "batch 32, not better": 0.08}
+    expected |= {"batch 16, not worse": 0.11, "batch 16, not better": -0.01}
+    assert found == pytest.approx(expected)

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 from torch import nn
-from torch.nn.functional import avg_pool2d
 
 from normscope.checks import Array
 from normscope.data import DataSet, load_data
@@ -16,13 +15,12 @@ NAMES = {"none": "unnormalized", "batch": "batch norm"}
 DIGITS = {"data": "digits", "width": 4}  # of the smoke scale
 
 
-def images(data: str, count: int, seed: int, *, half: bool = False) -> DataSet:
+def images(
+    data: str, count: int, seed: int, *, half: bool = False, split: str = "train"
+) -> DataSet:
     """Images that a seed draws; at half the resolution, if asked for."""
-    drawn = load_data(data).subset(count, seed=seed)
-    if not half:
-        return drawn
-    small = avg_pool2d(drawn.images, 2)
-    return DataSet(small, drawn.labels, drawn.name, drawn.classes)
+    drawn = load_data(data, split).subset(count, seed=seed)
+    return drawn.downsample(2) if half else drawn
 
 
 def resnet(depth: int, norm: str, seed: int, *, data: str, width: int = 16, **options: Any) -> Any:

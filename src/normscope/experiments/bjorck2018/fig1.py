@@ -1,0 +1,97 @@
+"""Learning rate and generalization: Figs 1, 15, 16, the right of 17, Sec. 2.
+
+Stand-ins of ResNet-110: ResNet-14 of width 8, 5000 images of 16 x 16 pixels, no augmentation. The
+lower the rate, the more updates, as in the paper.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from normscope.experiments.bjorck2018 import _runs as runs
+from normscope.experiments.experiment import Experiment, Scale, Table
+from normscope.experiments.observing import arm_bars, parts
+from normscope.results.panel import Panel
+
+RUNS = [  # rate and updates of the stand-in, rate and epochs of the paper
+    ("none", 0.003, 2000, 1e-4, 2400), ("batch low", 0.003, 2000, 1e-4, 2400),
+    ("batch middle", 0.01, 1500, 0.003, 1320), ("batch", 0.1, 1000, 0.1, 165),
+    ("top", 0.03, 1500, 0.03, 330), ("mean and variance", 0.1, 1000, 0.1, 165),
+    ("variance", 0.01, 1500, 0.01, 330), ("mean", 0.003, 1500, 0.003, 330),
+]  # fmt: skip
+LABELS = {"none": "no norm, low rate", "batch low": "batch norm, low rate",
+          "batch middle": "batch norm, middle rate", "batch": "batch norm, 0.1"}  # fmt: skip
+
+
+def observe(table: Table) -> dict[str, Any]:
+    """What the claims read."""
+    arms = table.values_of("arm")
+    test, train, loss, steps, sharp = (
+        {arm: table(name, arm=arm) for arm in arms}
+        for name in ("test_accuracy", "train_accuracy", "train_loss", "reached", "curvature")
+    )
+    none, low, middle, high = (test[a] for a in LABELS)
+    gap = {arm: train[arm] - test[arm] for arm in arms}
+    both, affine = test["mean and variance"] - none, high - test["mean and variance"]
+    return {
+        "fig1-low-lr-no-better": {"values": low - (none + high) / 2},
+        "fig1-overfit": {"values": loss["batch low"] - loss["none"]},
+        "fig1-high-lr-best": parts({f"against {LABELS[a]}": high - test[a] for a in arms[:3]}),
+        "fig1-between": parts({"above low": middle - low, "below 0.1": high - middle}),
+        "fig1-gap": {"values": gap["batch low"] - gap["batch"]},
+        "fig1-faster": {"values": np.log10(steps["none"] / steps["batch"])},
+        "sec2-wide-minima": parts({
+            "low against 0.1": sharp["batch low"] - sharp["batch"],
+            "middle against 0.1": sharp["batch middle"] - sharp["batch"]}),
+        "fig15": {"values": train["top"] - (train["none"] + train["batch"]) / 2},
+        "fig16": {"values": test["top"] - none - 2 / 3 * (high - none)},
+        "sec4-affine": parts({"loss by removal": both - affine, "gain by removal": both + affine}),
+        "fig17-right": parts({
+            f"{a} against {b}": test[a] - test[b] for a, b in (
+                ("mean and variance", "variance"), ("mean and variance", "mean"),
+                ("variance", "none"), ("mean", "none"))}),
+    }  # fmt: skip
+
+
+def panels(table: Table) -> list[Panel]:
+    """Figs 1, 15, 16 and 17, and the curvature at equal training loss."""
+    arms = {label: {"arm": arm} for arm, label in LABELS.items()}
+    named = {a: {"arm": a} for a in ("mean and variance", "variance", "mean")}
+    full, none = {"all of batch norm": {"arm": "batch"}}, {"no norm": {"arm": "none"}}
+    with_norm = {k: v for k, v in arms.items() if v["arm"] != "none"}
+    made = [
+        *runs.curves(table, "Fig. 1", arms),
+        *runs.curves(table, "Figs 15, 16", full | {"on top only": {"arm": "top"}} | none),
+        *runs.curves(table, "Fig. 17", full | named | none),
+    ]
+    if all(np.isfinite(table("curvature", **arm)).all() for arm in with_norm.values()):
+        made.append(arm_bars(
+            table, "Sec. 2.1: width of minima at equal training loss", with_norm,
+            lambda run: 10 ** run["curvature"], "largest eigenvalue of the Hessian", log=True,
+        ))  # fmt: skip
+    return made
+
+
+def _settings(steps: int = 0, *, paper: bool = False, **common: Any) -> list[dict[str, Any]]:
+    """Settings of the arms; the curvature is measured with batch norm at three rates."""
+    rows = [(a, there, n * runs.STEPS) if paper else (a, rate, steps or count)
+            for a, rate, count, there, n in RUNS]  # fmt: skip
+    made = runs.settings(rows, **common)
+    return [row | {"curved": row["arm"].startswith("batch")} for row in made]
+
+
+EXPERIMENT = Experiment(
+    title="Small ResNets with and without batch norm at low and high learning rates",
+    trial=runs.trial,
+    observe=observe,
+    panels=panels,
+    scales={
+        "smoke": Scale(_settings(6, batch=16, **runs.SMALL), seeds=2,
+                       seconds=4),
+        "desk": Scale(_settings(), seeds=5, seconds=2800, data=("cifar10",)),
+        "paper": Scale(_settings(paper=True, **runs.LARGE), seeds=5, seconds=5e7,
+                       data=("cifar10",)),
+    },
+)  # fmt: skip

@@ -1,0 +1,58 @@
+"""Whether learning rate and batch size play the same role: Sec. 2.1.
+
+The network of Fig. 1 with equal numbers of epochs. Statistics are those of 16 images in all arms,
+since the noise of batch norm itself depends on the number.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from normscope.experiments.bjorck2018._runs import LARGE, SMALL, curves, trial
+from normscope.experiments.experiment import Experiment, Scale, Table
+from normscope.experiments.observing import arm_bars, parts
+from normscope.results.panel import Panel
+
+PAIRS = [(0.1, 128), (0.025, 32), (0.0125, 16), (0.0125, 128)]  # the last is the contrast
+ARMS = {f"rate {r:g}, batch {b}": {"rate": r, "batch": b} for r, b in PAIRS}
+
+
+def observe(table: Table) -> dict[str, Any]:
+    """What the claim reads: differences within half the contrast, on both sides."""
+    first, *equal, contrast = (table("test_accuracy", **arm) for arm in ARMS.values())
+    half, found = (first - contrast) / 2, {}
+    for (_, batch), other in zip(PAIRS[1:3], equal, strict=True):
+        found[f"batch {batch}, not worse"] = half + other - first
+        found[f"batch {batch}, not better"] = half - other + first
+    noise = {f"batch {b}": a - contrast for (_, b), a in zip(PAIRS, (first, *equal), strict=False)}
+    return {"sec2-lr-batch": parts(found), "sec2-lr-batch-noise": parts(noise)}
+
+
+def panels(table: Table) -> list[Panel]:
+    """Accuracy of the arms."""
+    bars = arm_bars(
+        table, "Sec. 2.1: equal rate over batch size", ARMS,
+        lambda run: 100 * run["test_accuracy"], "test accuracy (%)", x="arm",
+    )  # fmt: skip
+    return [bars, *curves(table, "Sec. 2.1", ARMS)]
+
+
+def _settings(samples: int, epochs: int, **common: Any) -> list[dict[str, Any]]:
+    """Batches of 16, 32 and 128 divide the number of images."""
+    return [{"arm": "batch", "rate": rate, "batch": batch, "steps": epochs * samples // batch,
+             "samples": samples, "ghost": 16} | common for rate, batch in PAIRS]  # fmt: skip
+
+
+_PAPER = {k: v for k, v in LARGE.items() if k != "samples"}
+_SMOKE = {k: v for k, v in SMALL.items() if k != "samples"}
+EXPERIMENT = Experiment(
+    title="Small ResNets at equal ratios of learning rate and batch size",
+    trial=trial,
+    observe=observe,
+    panels=panels,
+    scales={
+        "smoke": Scale(_settings(128, 1, **_SMOKE), seeds=2, seconds=3),
+        "desk": Scale(_settings(4992, 18), seeds=5, seconds=1350, data=("cifar10",)),
+        "paper": Scale(_settings(49_920, 165, **_PAPER), seeds=5, seconds=6e6, data=("cifar10",)),
+    },
+)
