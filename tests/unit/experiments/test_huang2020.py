@@ -10,9 +10,12 @@ import normscope as ns
 from normscope.experiments.experiment import Table
 from normscope.experiments.huang2020 import (
     _deep,
+    _errors,
     _matrices,
+    _table_b,
     _training,
     adam,
+    frozen_groups,
     imagenet,
     mlp_training,
     printed,
@@ -165,3 +168,70 @@ def test_the_gain_of_a_last_norm_and_its_error():
     found = imagenet.gain(Table(rows), "test", 18, "standard")
     assert found["mean"] == pytest.approx(0.1)
     assert found["se"] == pytest.approx(math.sqrt((0.24 + 0.21) / 100))
+
+
+def test_errors_are_those_of_the_trained_network():
+    settings = {"norm": "batch", "last": True, "data": "random:3x8x8,samples=40,classes=10"}
+    options = {"init": "he", "lr": 0.1, "batch": 8, "steps": 6}
+    found = _errors.trial("resnet8:width=2", 3, moments=3, **settings, **options)
+    seen, held = (ns.load_data(settings["data"], split) for split in ("train", "test"))
+    net = ns.network("resnet8:width=2", init="he", extra_norms=("before-last",), seed=3)
+    run = ns.fit(net, seen, "cross_entropy", lr=0.1, momentum=0.9, schedule="step", steps=6,
+                 batch_size=8, drop_last=True, seed=3)  # fmt: skip
+    assert found["test"][-1] == pytest.approx(1 - ns.evaluate(net, held).accuracy)
+    assert found["training"][-1] == pytest.approx(1 - ns.evaluate(net, seen).accuracy)
+    means = [run.losses[0], *np.reshape(run.losses, (3, 2)).mean(1)]
+    assert found["losses"] == pytest.approx(means)
+    assert found["late"] == pytest.approx(run.losses[-5:].mean())
+
+
+def test_a_diverged_run_guesses():
+    data = {"data": "random:3x8x8,samples=40,classes=10", "batch": 8}
+    found = _errors.trial("vgg8:width=2", 0, lr=1e9, steps=4, moments=4, **data)
+    assert found["diverged"]
+    assert found["test"][-1] == found["training"][-1] == 0.9
+    assert found["losses"][-1] == _training.DIVERGED
+
+
+def test_frozen_groups_by_hand():
+    late = {"00001": 1.0, "00011": 0.5, "00111": 0.6, "01111": 0.2, "11111": 0.1}
+    rows = []
+    for name, loss in late.items():
+        run = {"late": loss, "losses": [2.0, loss], "training": [loss / 2], "test": [0.9, loss]}
+        rows.append((frozen_groups.ARMS[name] | {"seed": 0}, run))
+    made = frozen_groups.observe(Table(rows))
+    assert made["fig12-a"]["parts"]["00011"]["values"] == pytest.approx([1.5])
+    ends, tau = made["fig12-a-order"]["parts"].values()
+    assert ends["values"] == pytest.approx([1.0])  # a decade
+    assert tau["values"] == pytest.approx([0.8])  # nine of ten pairs in order
+    assert made["fig12-b"]["values"] == pytest.approx([0.45])
+    assert made["fig12-c"]["values"] == pytest.approx([0.9])
+
+
+def test_arms_of_frozen_groups_freeze_three_convolutions_a_digit():
+    for name, glob in frozen_groups.FREEZE.items():
+        net = ns.network("vgg16:width=2", norm="batch")
+        net = ns.apply_transform(net, f"freeze:{glob}") if glob else net
+        frozen = [k for k, p in net.named_parameters() if not p.requires_grad]
+        groups = {int(k[5]) for k in frozen}
+        assert groups == {k for k, digit in enumerate(name, 1) if digit == "0"}
+        assert len(frozen) == 3 * name.count("0")  # weights only: gamma and beta are trained
+
+
+def test_table_b_by_hand():
+    chance = math.log(10)
+    rows = []
+    for depth, error, late in ((20, 0.5, 1.0), (44, 0.8, 2.2), (56, 0.9, chance), (110, 0.9, 9.0)):
+        for last in (False, True):
+            run = {"test": [0.9, error - 0.1 * last], "late": late - last}
+            rows.append(({"family": "VGG", "depth": depth, "last": last, "seed": 0}, run))
+    made = _table_b.observe(Table(rows))
+    assert made["tableB-vgg110"]["values"] == pytest.approx([0.1])
+    parts = {n: p["values"][0] for n, p in made["tableB-vgg-depth"]["parts"].items()}
+    depths, errors = np.array([20, 44, 56, 110]), np.array([0.5, 0.8, 0.9, 0.9])
+    slope = np.cov(depths, errors)[0, 1] / depths.var(ddof=1)
+    assert parts["slope of the error"] == pytest.approx(slope)
+    assert parts["depth 56 at chance"] == pytest.approx(0.01)
+    assert parts["depth 110 at chance"] < 0
+    rescue = {n: p["values"][0] for n, p in made["tableB-rescue"]["parts"].items()}
+    assert rescue == pytest.approx({"with": 0.99, "without": 0.01})
