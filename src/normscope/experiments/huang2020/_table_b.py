@@ -73,16 +73,12 @@ def table_b(family: str, steps: int, seconds: float) -> Experiment:
     desk = {"depth": [*DEPTHS], "width": 8, "images": 10000, "test": 2000, "shrink": 4}
     smoke = {"depth": [8, 14, 20, 26], "width": 2, "data": RANDOM.format(8), "batch": 16}
     paper = {"depth": [*DEPTHS], "batch": 128, "steps": 62400, "augment": True}
-    return Experiment(
-        title=f"{family} networks without BN, with and without a BN before the last layer",
-        trial=named,
-        scales={
-            "smoke": Scale(cells | smoke | {"steps": 2, "moments": 1}, 1, 2),
-            "desk": Scale(
-                cells | desk | {"steps": steps, "schedule": "constant"}, 5, seconds, ("cifar10",)
-            ),
-            "paper": Scale(cells | paper, 5, 2e6, ("cifar10",)),
-        },
-        observe=observe,
-        panels=panels,
-    )
+    scales = {
+        "smoke": Scale(cells | smoke | {"steps": 2, "moments": 1}, 1, 2),
+        "desk": Scale(
+            cells | desk | {"steps": steps, "schedule": "constant"}, 5, seconds, ("cifar10",)
+        ),
+        "paper": Scale(cells | paper, 5, 2e6, ("cifar10",)),
+    }
+    title = f"{family} networks without BN, with and without a BN before the last layer"
+    return Experiment(title, named, scales, observe, panels)

@@ -52,14 +52,12 @@ _BN = {"freeze": [*FREEZE.values()], "norm": "batch", "lr": 0.05, "moments": 10}
 _DESK = {"net": "vgg16:width=8", "images": 4000, "test": 2000, "steps": 1200}
 _PAPER = {"net": "vgg16", "lr": 0.1, "batch": 128, "augment": True, "steps": 39100}
 _SMOKE = {"net": "vgg16:width=2", "data": RANDOM.format(32), "batch": 16, "steps": 2, "moments": 2}
+SCALES = {
+    "smoke": Scale(_BN | _SMOKE, 1, 2),
+    "desk": Scale(_BN | _DESK, 5, 2100, ("cifar10",)),
+    "paper": Scale(_BN | _PAPER, 5, 1.5e6, ("cifar10",)),
+}
 EXPERIMENT = Experiment(
-    title="A 16-layer VGG with BN whose low groups of convolutions are frozen",
-    trial=trial,
-    scales={
-        "smoke": Scale(_BN | _SMOKE, 1, 2),
-        "desk": Scale(_BN | _DESK, 5, 2100, ("cifar10",)),
-        "paper": Scale(_BN | _PAPER, 5, 1.5e6, ("cifar10",)),
-    },
-    observe=observe,
-    panels=panels,
-)
+    "A 16-layer VGG with BN whose low groups of convolutions are frozen",
+    trial, SCALES, observe, panels,
+)  # fmt: skip
