@@ -43,8 +43,9 @@ def ablation_chart(found: Ablation) -> Any:
         half = 2 * np.nan_to_num(error)
         if np.isfinite(mean).all():
             ends = tuple(mean - half), tuple(mean + half)
-            curve = Curve(name, tuple(found.shares), tuple(mean), *ends)
-            panels.append(Panel("", "share of units ablated", name, (curve,)))
+            percent = tuple((100 * found.shares).round(6))
+            curve = Curve(name, percent, tuple(mean), *ends)
+            panels.append(Panel("", "units ablated, %", name, (curve,)))
     value = "zero" if found.replace == "zero" else "their means"
     note = f"{sum(found.units)} units set to {value}, {found.orders} orders; bars ± 2 s.e."
     return _beside("Ablation of units", panels, note)

@@ -22,7 +22,7 @@ from normscope.measure.probes.run import (
     measured_with,
     readable_graph,
 )
-from normscope.measure.probes.sites import ACTIVATION, Selection, Site
+from normscope.measure.probes.sites import ACTIVATION, LAYERS, Selection, Site
 from normscope.measure.progress import progress
 from normscope.registry import check_choice
 from normscope.results.units import Ablation
@@ -76,8 +76,9 @@ def ablation(
             memory.
         statistics: what batch norm does: ``"running"`` (evaluation mode), ``"batch"``,
             ``"frozen"``.
-        layers: None for the outputs of all activations; globs, and numbers of layers, for those of
-            some; full names for the outputs of these modules, activations or not.
+        layers: None for the outputs of all activations between the first and the last layer with
+            weights; globs, and numbers of layers, for those of some activations; full names for the
+            outputs of these modules, activations or not.
         seed: seed for the orders, dropout and the order of a data set.
         shares: increasing, from 0 to 1.
         orders: random orders, whose spread gives the standard errors.
@@ -162,11 +163,17 @@ class _Surgeon(Watcher):
     def begin(self, replace: str) -> dict[str, int]:
         """The number of units at each place, after a pass of the intact network."""
         self._selection.require_found(list(self._seen))
+        if self._given == [
+            None
+        ]:  # those before the first layer are inputs, behind the last outputs
+            last = max((s.layer for s in self._seen.values() if s.kind in LAYERS), default=0)
+            hidden = {n: m for n, m in self._moments.items() if 0 < self._seen[n].layer < last}
+            self._moments = hidden
         chosen = [self._seen[name] for name in self._moments]
         for item in self._given:
             if not any(site in Selection(item) for site in chosen):
                 raise InputError(
-                    f"layers={item!r} reaches no activation, so there are no units to ablate. "
+                    f"layers={item!r} reaches no hidden activation: there are no units to ablate. "
                     "Choose places by their names, and what comes out of them is ablated: "
                     f"{', '.join(list(self._seen)[:4])}, ..."
                 )

@@ -58,9 +58,10 @@ class SharpnessProbe(MonitorProbe):
         self._options = {"tol": tol, "seed": seed}
         self._every = checked_count(every, "every")
         self._value: float | None = None
+        name = {"hessian": "Hessian", "fisher": "Fisher matrix"}[matrix]
         said = "; ".join(risk.convention[name] for name in ("loss", "statistics", "samples"))
         self.meaning = {  # type: ignore[misc]
-            "sharpness": f"largest eigenvalue of the {matrix} matrix before the step ({said})",
+            "sharpness": f"largest eigenvalue of the {name} before the step ({said})",
             "sharpness_limit": "2 (1 + momentum) / lr: gradient descent leaves a quadratic minimum "
             "that is sharper",
         }

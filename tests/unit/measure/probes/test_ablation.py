@@ -155,6 +155,18 @@ def test_a_branch_beside_the_units_is_not_touched():
     assert found.loss[0, 1] == pytest.approx(float(functional.cross_entropy(net.b(x).detach(), y)))
 
 
+def test_inputs_and_outputs_are_no_units():
+    layers = nn.ReLU(), nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1), nn.Sigmoid(), nn.Flatten(0)
+    net, x, y = nn.Sequential(*layers), torch.randn(20, 3), torch.rand(20)
+    found = ablation(net, (x, y), nn.MSELoss(), shares=[0, 1], orders=1)
+    assert found.layers == ("2",)
+    constant = torch.sigmoid(net[3].bias.detach()).expand(20)
+    assert found.loss[0, 1] == pytest.approx(float(functional.mse_loss(constant, y)))
+    asked = ablation(net, (x, y), nn.MSELoss(), shares=[1], orders=1, layers=["0", 2])
+    assert asked.layers == ("0", "4")
+    assert asked.loss[0, 0] == pytest.approx(float(y.square().mean()))
+
+
 def test_loss_fn_gives_the_loss_alone():
     net, (x, y) = network(), data()
     named = ablation(net, [(x, y)], shares=[0, 0.5], orders=2)
@@ -193,8 +205,8 @@ def test_areas_and_errors():
         ({"orders": 0}, "orders"),
         ({"replace": "noise"}, "Unknown replace 'noise'"),
         ({"layers": "nope"}, "No layer of this network is reached under 'nope'"),
-        ({"layers": 3}, "layers=3 reaches no activation.*by their names"),
-        ({"layers": ["5", 3]}, "layers=3 reaches no activation"),
+        ({"layers": 3}, "layers=3 reaches no hidden activation.*by their names"),
+        ({"layers": ["5", 3]}, "layers=3 reaches no hidden activation"),
         ({"statistics": "eval"}, "Unknown statistics 'eval'"),
     ],
 )
@@ -204,5 +216,5 @@ def test_bad_input(wrong, says):
 
 
 def test_a_network_without_activations():
-    with pytest.raises(InputError, match=r"reaches no activation.*: 0, \.\.\."):
+    with pytest.raises(InputError, match=r"reaches no hidden activation.*: 0, \.\.\."):
         ablation(nn.Sequential(nn.Linear(3, 2)), (torch.randn(4, 3), torch.zeros(4).long()))
