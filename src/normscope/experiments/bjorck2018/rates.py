@@ -17,7 +17,7 @@ from normscope.experiments.experiment import Experiment, Scale, Table, curve
 from normscope.experiments.observing import parts
 from normscope.results.panel import Panel
 
-RATES = {"none": (0.1, 0.03, 0.01, 0.003), "lsuv": (0.3, 0.1, 0.03, 0.01),
+RATES = {"none": (0.1, 0.03, 0.01, 0.003), "lsuv": (0.1, 0.03, 0.01, 0.003),
          "batch": (1.0, 0.1, 0.03, 0.01, 0.003)}  # fmt: skip
 NAMES = {"none": "no norm, Xavier", "lsuv": "no norm, LSUV", "batch": "batch norm"}
 
@@ -90,8 +90,8 @@ EXPERIMENT = Experiment(
     observe=observe,
     panels=panels,
     scales={
-        "smoke": Scale(_settings(4, batch=16, **runs.SMALL), seeds=2, seconds=5),
-        "desk": Scale(_settings(1600, depth=32, batch=32), seeds=5, seconds=2700,
+        "smoke": Scale(_settings(4, batch=16, **runs.SMALL), seeds=2, seconds=2),
+        "desk": Scale(_settings(1400, depth=32, batch=32), seeds=5, seconds=2850,
                       data=("cifar10",)),
         "paper": Scale(_settings(300 * runs.STEPS, **runs.LARGE), seeds=5, seconds=4e7,
                        data=("cifar10",)),
