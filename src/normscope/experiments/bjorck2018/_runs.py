@@ -23,21 +23,10 @@ LEARNS = 0.15  # training accuracy above which a network does not guess
 LEVEL = 0.8  # training loss at which curvatures are compared
 POINTS = 16  # of a training curve
 PARTS = {"mean and variance": ["mean", "variance"], "variance": ["variance"], "mean": ["mean"]}
-SMALL: dict[str, Any] = {
-    "data": "digits",
-    "depth": 8,
-    "width": 2,
-    "samples": 64,
-    "tests": 50,
-    "half": False,
-}
-LARGE: dict[str, Any] = {
-    "depth": 110,
-    "width": 16,
-    "samples": 50_000,
-    "half": False,
-    "augment": True,
-}
+SMALL: dict[str, Any] = {"data": "digits", "depth": 8, "width": 2, "samples": 64, "tests": 50,
+                         "half": False}  # fmt: skip
+LARGE: dict[str, Any] = {"depth": 110, "width": 16, "samples": 50_000, "half": False,
+                         "augment": True}  # fmt: skip
 STEPS = 391  # updates of an epoch at paper scale
 
 
