@@ -2,8 +2,12 @@
 
 import numpy as np
 import pytest
+import torch
+from torch.nn import functional
 
+import normscope as ns
 from normscope.experiments.luo2019 import _common, formulas, neuron
+from normscope.experiments.luo2019 import parts as part_arms
 from normscope.experiments.observing import over_sizes
 from normscope.experiments.rules import judge
 from normscope.theory import teacher_student as ts
@@ -50,3 +54,41 @@ def test_a_remainder_of_two_terms_is_told_from_a_wrong_limit():
     assert judge("formula", seen, {}).verdict == "not reproduced"
     wrong = over_sizes(sizes, values.T, 1.02)
     assert judge("formula", wrong, {"terms": 2}).verdict == "not reproduced"
+
+
+def test_information_of_the_scales_against_a_difference_quotient():
+    """Each sample's loss with the scale of one unit moved, its standardized values fixed."""
+    torch.manual_seed(0)
+    model = ns.network("mlp:5-4-3-2", norm="batch", seed=1).double()
+    x, labels = torch.randn(40, 5).double(), torch.arange(40) % 2
+    model(x)  # some running statistics
+    model.eval()
+    values = {}
+    hooks = [
+        model.get_submodule(name).register_forward_hook(
+            lambda _m, _x, y, name=name: values.setdefault(name, y.detach())
+        )
+        for name in ("norm1", "norm2")
+    ]
+    model(x)
+    for hook in hooks:
+        hook.remove()
+    layers = []
+    for name, y in values.items():
+        n, rows = (y - y.mean(0)) / y.std(0, correction=0), []
+        for unit in range(y.shape[1]):
+            losses = []
+            for sign in (1, -1):
+                moved = torch.zeros_like(y)
+                moved[:, unit] = sign * 1e-5 * n[:, unit]
+                hook = model.get_submodule(name).register_forward_hook(
+                    lambda _m, _x, out, moved=moved: out + moved
+                )
+                losses.append(functional.cross_entropy(model(x), labels, reduction="none").detach())
+                hook.remove()
+            rows.append(((losses[0] - losses[1]) / 2e-5).square().mean())
+        layers.append(float(torch.stack(rows).mean()))
+    assert part_arms.information(model.train(), x, labels) == pytest.approx(
+        np.mean(layers), rel=1e-6
+    )
+    assert model.training

@@ -1,0 +1,105 @@
+"""Fig. 2e, f: batch norm at one layer, batch size by batch size."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import normscope as ns
+from normscope.experiments.experiment import Experiment, Scale, Table, curve
+from normscope.experiments.luo2019._training import images, loss_of, train
+from normscope.experiments.observing import by_seed, parts, slopes
+from normscope.results.panel import Panel
+
+PROTOCOLS = {"epochs": "equal epochs", "updates": "equal updates"}
+NAMES = {"gamma": "mean gamma^2", "product": "mean gamma^2 |w_next|^2", "loss": "validation loss"}
+
+
+def trial(
+    protocol: str, size: int, layer: int, net: str, data: str, samples: int, epochs: int, lr: float,
+    batch: int, seed: int,
+) -> dict[str, Any]:  # fmt: skip
+    """Equal epochs: batches of ``size``, rate in proportion. Equal updates: statistics of so many.
+
+    ``lr`` is the rate of batches of ``batch`` samples, which all runs with equal updates have.
+    """
+    shown, test = images(data, samples, seed)
+    ghost = {"norm_options": {"statistics_batch": size}} if protocol == "updates" else {}
+    model = ns.network(net, norm="batch", norm_layers=(layer,), seed=seed, **ghost)
+    step = batch if protocol == "updates" else size
+    found = train(model, shown, test, epochs, lr=lr * step / batch, batch_size=step, seed=seed)
+    weights = dict(model.named_parameters())
+    gamma = weights[f"norm{layer}.weight"].detach().double().square()
+    after = weights[f"layer{layer + 1}.weight"].detach().double()
+    reach = after.reshape(len(after), len(gamma), -1).square().sum((0, 2))
+    return {
+        "gamma": float(gamma.mean()),
+        "product": float((gamma * reach).mean()),
+        "loss": found["loss"][-1],
+        "train": loss_of(model, shown),
+    }
+
+
+def observe(table: Table) -> dict[str, Any]:
+    """Slopes over log2 M, one for each seed."""
+
+    def slope(name: str, *protocols: str) -> dict[str, Any]:
+        made = {}
+        for protocol in protocols:
+            for layer in table.values_of("layer"):
+                chosen = table.where(protocol=protocol, layer=layer)
+                sizes = chosen.values_of("size")
+                columns = [by_seed(chosen, name, {"size": m}) for m in sizes]
+                rows = [[column[seed] for column in columns] for seed in columns[0]]
+                where = f"layer {layer}, {PROTOCOLS[protocol]}"
+                made[where] = slopes(np.log2(sizes), rows)
+        return parts(made)
+
+    return {
+        "fig2e": slope("gamma", *PROTOCOLS),
+        "fig2e-next": slope("product", "updates"),
+        "fig2f": slope("loss", *PROTOCOLS),
+    }
+
+
+def panels(table: Table) -> list[Panel]:
+    """Both panels of the figure, and the scale times the weights that follow."""
+    made = []
+    for name, place in (("gamma", "e"), ("loss", "f"), ("product", "e, control")):
+        curves = []
+        for protocol, words in PROTOCOLS.items():
+            for layer in table.values_of("layer"):
+                chosen = table.where(protocol=protocol, layer=layer)
+                sizes = chosen.values_of("size")
+                groups = [chosen(name, size=m) for m in sizes]
+                curves.append(curve(f"layer {layer}, {words}", sizes, groups))
+        title = f"Luo et al. 2019, Fig. 2{place}: batch norm at one layer"
+        made.append(Panel(title, "batch size M of the statistics", NAMES[name], tuple(curves),
+                          log_x=True))  # fmt: skip
+    return made
+
+
+def _grid(layers: list[int], own: list[int], ghost: list[int], **settings: Any) -> list[Any]:
+    sizes = {"epochs": own, "updates": ghost}
+    return [{"protocol": protocol, "size": size, "layer": layer, **settings}
+            for protocol in PROTOCOLS for size in sizes[protocol] for layer in layers]  # fmt: skip
+
+
+EXPERIMENT = Experiment(
+    title="Batch norm at one layer: scale and validation loss over the batch size",
+    trial=trial,
+    scales={
+        "smoke": Scale(_grid([1, 2], [8, 32], [8, 32], net="mlp:64-16-16-10", data="digits",
+                             samples=96, epochs=2, lr=0.05, batch=32), seeds=2, seconds=3),
+        "desk": Scale(_grid([1, 2], [16, 64, 256, 1024], [16, 64, 256],
+                            net="mlp:768-256-256-10", data="cifar10/2", samples=4096, epochs=15,
+                            lr=0.04, batch=256), seeds=range(10, 15), seconds=380,
+                      data=("cifar10",)),
+        "paper": Scale(_grid([1, 2, 3, 4], *2 * [[64, 128, 256, 512, 1024]], net="cnn6",
+                             data="cifar10", samples=50_000, epochs=100, lr=0.16, batch=1024),
+                       seeds=3, seconds=1.5e7, data=("cifar10",)),
+    },
+    observe=observe,
+    panels=panels,
+)  # fmt: skip
