@@ -258,3 +258,16 @@ def test_equal_ratios_are_judged_on_both_sides():
     expected = {"batch 32, not worse": 0.02, "batch 32, not better": 0.08}
     expected |= {"batch 16, not worse": 0.11, "batch 16, not better": -0.01}
     assert found == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("kappa", [3, 30])
+def test_steps_of_gradient_descent_are_those_of_a_loop(kappa):
+    steps, limit, _ = equations._descent(np.random.default_rng(5), kappa)
+    rng = np.random.default_rng(5)
+    u, v = (np.linalg.qr(rng.standard_normal((20, 20)))[0] for _ in range(2))
+    a = u * np.geomspace(kappa**0.5, kappa**-0.5, 20) @ v.T
+    x, y, count = np.zeros(20), a @ rng.standard_normal(20), 0
+    while (rest := a @ x - y) @ rest > 1e-6 * y @ y:
+        x, count = x - a.T @ rest * limit / 2, count + 1
+    assert steps == count
+    assert limit == pytest.approx(2 / np.linalg.norm(a, 2) ** 2)
