@@ -180,7 +180,7 @@ def formula(
     observation: Observation,
     *,
     power: float = 1.0,
-    terms: int = 1,
+    terms: int | None = None,
     relative: bool = True,
     resolution: float = 0.25,
     family: int = 1,
@@ -191,11 +191,16 @@ def formula(
     (for each size). The distance from the theory is fitted as a + b / size^power; the intercept a
     must be zero within three standard errors. One size: the mean itself.
 
+    The expansion goes on, and cutting it off moves the intercept. From three sizes on c / size^(2
+    power) is fitted too, with an uncertainty of its own: at the smallest size it is zero within the
+    size of the term b, as in any expansion that is of use there. The standard error of a thereby
+    has what is not known of the second order.
+
     Args:
         observation: what was observed.
         power: power of the size in the finite-size remainder.
-        terms: terms of the remainder: b / size^power, then c / size^(2 power), ... It needs more
-            sizes than terms.
+        terms: orders of the remainder, b / size^power, c / size^(2 power), ..., fewer than sizes:
+            just as many, all of them free. By default one, and the second as said above.
         relative: distances are fractions of the theory.
         resolution: three standard errors above this are too noisy to decide.
         family: number of tests that share the rate of false refusals.
@@ -217,14 +222,11 @@ def formula(
     unit = np.abs(theory) if relative else np.ones_like(theory)
     gap, floor = (means - theory) / unit, DIGITS * np.maximum(np.abs(means), np.abs(theory))
     errors = np.maximum(np.maximum(errors, floor) / unit, np.finfo(float).eps)
-    if len(sizes) > 1:
-        if len(sizes) <= terms:
-            raise InputError(f"{terms} terms of a remainder need more than {len(sizes)} sizes.")
-        powers = [sizes ** (-power * k) for k in range(terms + 1)]
-        inverse = np.linalg.pinv(np.stack(powers, 1) / errors[:, None])
-        offset, se = float(inverse[0] @ (gap / errors)), float(np.linalg.norm(inverse[0]))
-    else:
-        offset, se = float(gap[0]), float(errors[0])
+    x, orders = (sizes.min() / sizes) ** power, 1 if terms is None else terms
+    fit, se = _polynomial(x, gap, errors, orders if len(sizes) > 1 else 0)
+    if terms is None and len(sizes) > 2:
+        fit, se = _polynomial(x, gap, errors, 2, spread=max(abs(fit[1]), np.finfo(float).eps))
+    offset = float(fit[0])
     tolerance = _three(n, family) * se
     words = f"in the limit of large sizes off by {offset:+.3g} +- {se:.2g}"
     words += " of the theory" if relative else ""
@@ -235,6 +237,18 @@ def formula(
     return Judgement(
         verdict, float(means[last]), expected, abs(offset), tolerance, words, n, needed
     )
+
+
+def _polynomial(
+    x: Array, y: Array, errors: Array, orders: int, spread: float = math.inf
+) -> tuple[Array, float]:
+    """Coefficients of a polynomial, the last zero within ``spread``; the intercept's error."""
+    if len(x) <= orders:
+        raise InputError(f"{orders} terms of a remainder need more than {len(x)} sizes.")
+    rows = np.stack([x**k for k in range(orders + 1)], 1) / errors[:, None]
+    rows = np.vstack([rows, np.eye(orders + 1)[-1] / spread])
+    inverse = np.linalg.pinv(rows)
+    return inverse @ np.append(y / errors, 0.0), float(np.linalg.norm(inverse[0]))
 
 
 def sign(

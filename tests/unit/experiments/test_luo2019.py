@@ -51,7 +51,7 @@ def test_a_remainder_of_two_terms_is_told_from_a_wrong_limit():
     values = 1 + 5 / m + 20 / m**2 + 1e-3 * rng.standard_normal((30, 5))
     seen = over_sizes(sizes, values.T, 1.0)
     assert judge("formula", seen, {"terms": 2}).verdict == "reproduced"
-    assert judge("formula", seen, {}).verdict == "not reproduced"
+    assert judge("formula", seen, {"terms": 1}).verdict == "not reproduced"
     wrong = over_sizes(sizes, values.T, 1.02)
     assert judge("formula", wrong, {"terms": 2}).verdict == "not reproduced"
 

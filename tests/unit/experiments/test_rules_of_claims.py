@@ -198,7 +198,7 @@ def test_a_wrong_formula_is_rejected():
 
 def test_formula_against_weighted_least_squares():
     seen = networks(np.random.default_rng(3), (100, 300, 900), 8)
-    one = formula(seen, power=0.5)
+    one = formula(seen, power=0.5, terms=1)
     gaps = [v / t - 1 for v, t in zip(seen["values"], seen["theory"], strict=True)]
     means = np.array([g.mean() for g in gaps])
     errors = np.array([g.std(ddof=1) / math.sqrt(8) for g in gaps])
@@ -209,8 +209,9 @@ def test_formula_against_weighted_least_squares():
     assert one.tolerance == pytest.approx(3 * math.sqrt(covariance[1, 1]))
     assert one.observed == pytest.approx(np.mean(seen["values"][2]))
     back = {k: list(v)[::-1] for k, v in seen.items()}  # the order of the sizes does not matter
-    assert formula(back, power=0.5).observed == one.observed
-    assert formula(back, power=0.5).error == pytest.approx(one.error)
+    assert formula(back, power=0.5, terms=1).observed == one.observed
+    assert formula(back, power=0.5, terms=1).error == pytest.approx(one.error)
+    assert formula(back, power=0.5).error == pytest.approx(formula(seen, power=0.5).error)
 
 
 def test_a_remainder_of_two_terms():
@@ -224,6 +225,39 @@ def test_a_remainder_of_two_terms():
     assert formula(exact, terms=1).verdict == FAILED
     with pytest.raises(InputError, match="more than 3 sizes"):
         formula(exact, terms=3)
+
+
+@pytest.mark.parametrize("sizes", [(15, 30, 60), (100, 300, 900, 1500)])
+def test_an_unknown_second_order_is_noise_that_all_sizes_share(sizes):
+    """The same as least squares whose errors have the second order as a common part."""
+    seen = networks(np.random.default_rng(7), sizes, 8)
+    gaps = [v / t - 1 for v, t in zip(seen["values"], seen["theory"], strict=True)]
+    means, x = np.array([g.mean() for g in gaps]), sizes[0] / np.array(sizes)
+    errors = np.array([g.std(ddof=1) / math.sqrt(8) for g in gaps])
+    first = np.polyfit(x, means, 1, w=1 / errors)[0]
+    weight = np.linalg.inv(np.diag(errors**2) + np.outer(first * x**2, first * x**2))
+    design = np.stack([np.ones_like(x), x], 1)
+    covariance = np.linalg.inv(design.T @ weight @ design)
+    one = formula(seen)
+    assert one.error == pytest.approx(abs((covariance @ design.T @ weight @ means)[0]))
+    assert one.tolerance == pytest.approx(3 * math.sqrt(covariance[0, 0]))
+
+
+@pytest.mark.parametrize("second", [-0.025, 0.0, 0.025, 0.05])
+@pytest.mark.parametrize("sizes", [(100, 200, 400), (50, 100, 200, 400)])
+def test_a_second_order_is_told_from_a_wrong_formula(sizes, second):
+    """First order 5 % at the smallest size, the second as large at most; noise 0.1 %."""
+    rng, x = np.random.default_rng(1), sizes[0] / np.array(sizes)
+
+    def verdicts(offset):
+        gap = offset + 0.05 * x + second * x**2
+        noisy = gap[:, None] + 1e-3 * rng.standard_normal((300, len(x), 10))
+        seen = {"sizes": sizes, "theory": np.ones(len(x))}
+        return [formula(seen | {"values": 1 + one}).verdict for one in noisy]
+
+    assert_at_most(verdicts(0.0), [FAILED], 0.01)
+    assert_at_most(verdicts(0.02), [REPRODUCED], 0.01)
+    assert_at_most(verdicts(-0.02), [REPRODUCED], 0.01)
 
 
 def test_formula_without_noise_of_one_size_and_of_zero():
