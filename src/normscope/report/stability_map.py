@@ -15,8 +15,10 @@ from normscope.results.stability_map import StabilityMap
 WIDTH, HEIGHT = 460, 380
 MEASURED = "measured limit"
 NAMES = {"corrected": "corrected theory", "wei2019": "Wei et al. 2019, as printed"}
-COLOURS = {MEASURED: "#000000", "corrected theory": PALETTE[1]}
-COLOURS |= {"Wei et al. 2019, as printed": PALETTE[3]}
+NAMES |= {"wei2019-as-plotted": "Wei et al. 2019, as plotted"}
+COLOURS = {MEASURED: "#000000"} | dict(
+    zip(NAMES.values(), (PALETTE[1], PALETTE[3], PALETTE[3]), strict=True)
+)
 
 
 def map_chart(found: StabilityMap) -> Any:
@@ -67,7 +69,9 @@ def _lines(found: StabilityMap, y: dict[str, Any], ends: tuple[float, float]) ->
     if not rows:
         return []
     base = alt.Chart(inline(rows)).encode(x="x:Q", y=alt.Y("y:Q", **y), detail="line:N")
-    colour = alt.Color("theory:N", title=None, scale=named_scale(COLOURS))
+    shown = {MEASURED, *(row["theory"] for row in rows)}
+    colours = {name: colour for name, colour in COLOURS.items() if name in shown}
+    colour = alt.Color("theory:N", title=None, scale=named_scale(colours))
     dash = alt.StrokeDash("half:N", legend=None, scale=alt.Scale(range=[[1, 0], [6, 4]]))
     told = tips("theory:N", "rate:Q")
     return [

@@ -16,8 +16,9 @@ from normscope.theory import predict
 from normscope.train.trial import TRAINING, spec_of
 
 CRITERIA = ("diverges", "does-not-learn")
-# name in the map -> theory and parameters; what is printed in the paper has weights only
-THEORIES = {"corrected": ("corrected", None), "wei2019": ("wei2019", "weights")}
+# theory -> parameters; the paper has weights only
+THEORIES = {"corrected": None, "wei2019": "weights"}
+CNN_THEORIES = {"corrected": None, "wei2019-as-plotted": "weights"}  # its Fig. 2c is not its (45)
 
 
 def stability_map(
@@ -26,8 +27,8 @@ def stability_map(
     """The map of a sweep over learning rate and one more setting.
 
     Theories are those of the squared loss, for plain networks trained by gradient descent: the
-    corrected one for the parameters that are trained, with the batch as its samples, and that
-    printed by Wei et al. (2019).
+    corrected one for the parameters that are trained, with the batch as its samples, and that of
+    Wei et al. (2019): as printed, or for convolutions as plotted in their figures.
 
     Args:
         sweep: a sweep of ``training_trial``, or its folder.
@@ -110,14 +111,15 @@ def _theories(settings: list[dict[str, Any]]) -> dict[str, Array]:
     if first.get("loss", "cross_entropy") != "mse" or first.get("optimizer", "sgd") != "sgd":
         return {}
     made: dict[str, Array] = {}
-    for name, (theory, parameters) in THEORIES.items():
+    chosen = CNN_THEORIES if first["network"].startswith("cnn:") else THEORIES
+    for theory, parameters in chosen.items():
         counted = parameters or first.get("trained", "all")
         try:
             rates = [_critical(row, theory, counted) for row in settings]
         except (TheoryError, InputError):
             continue
         if None not in rates:
-            made[name] = np.array(rates, np.float64)
+            made[theory] = np.array(rates, np.float64)
     return made
 
 

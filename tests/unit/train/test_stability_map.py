@@ -129,6 +129,22 @@ def test_distances_are_those_of_predict(tmp_path):
             assert f"{row['decades']:+.2f}" in found.summary()
 
 
+def test_a_convolutional_map_has_the_line_that_the_paper_plots(tmp_path):
+    """Eq. (45) as printed is 1.6 to 2.3 decades off the paper's own Fig. 2c."""
+    shape = {"network": "cnn:3x32x32:30-60-90", "stride": 2, "bias_variance": 0.5}
+    found = stability_map(made_up(tmp_path, simple, **shape))
+    assert set(found.theories) == {"corrected", "wei2019-as-plotted"}
+    # gamma^2/(2 pi) (810 + 540 x + 270 x^2), x = gamma^2/(2 q), q = 1/2 + gamma^2
+    x = 1 / (2 * 1.5)
+    by_hand = 3.8 * 2 * math.pi / (810 + 540 * x + 270 * x**2)
+    assert found.theories["wei2019-as-plotted"][1] == pytest.approx(by_hand, rel=0.01)
+    shape = {"channels": [30, 60, 90], "stride": 2, "bias_variance": 0.5}
+    spec = ns.cnn((3, 32, 32), norm="batch", gamma=0.5, **shape)
+    made = ns.predict(spec, samples=128, theory="wei2019-as-plotted")
+    assert found.theories["wei2019-as-plotted"][0] == pytest.approx(made.critical_lr(0.9))
+    assert "as plotted" in str(found.chart().to_dict())
+
+
 def test_only_weights(tmp_path):
     found = stability_map(made_up(tmp_path, simple, trained="weights"))
     spec = ns.mlp([64, 50, 10], norm="batch", gamma=0.5)
