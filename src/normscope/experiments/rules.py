@@ -362,6 +362,29 @@ def boundary(observation: Observation, *, extra: float = 0.0) -> Judgement:
     return Judgement(verdict, found, line, abs(distance), allowed, words, n)
 
 
+def within(observation: Observation, *, expected: float, slack: float) -> Judgement:
+    """A number lies within ``expected`` +- ``slack``, as far as its interval tells.
+
+    The observation has ``value``, ``interval`` (low and high, 95 %) and ``n``; without a value, in
+    ``why``, the reason. The whole interval inside is reproduced, the whole of it outside not
+    reproduced, else it is undecided.
+
+    Args:
+        observation: what was observed.
+        expected: the number.
+        slack: how near is near.
+    """
+    value, (low, high), n = (observation[k] for k in ("value", "interval", "n"))
+    if not math.isfinite(value) or n < 2:
+        why = observation.get("why") or "one value"
+        return Judgement(UNDECIDED, None, expected, None, slack, why, n)
+    inside = expected - slack <= low and high <= expected + slack
+    outside = high < expected - slack or low > expected + slack
+    verdict = REPRODUCED if inside else FAILED if outside else UNDECIDED
+    words = f"{value:.3g} ({low:.3g} to {high:.3g}), claimed {expected:.3g} +- {slack:.3g}"
+    return Judgement(verdict, value, expected, abs(value - expected), slack, words, n)
+
+
 def count(observation: Observation, *, at_least: float = 1.0) -> Judgement:
     """A statement holds in every run: ``holds`` has one true or false for each.
 
@@ -393,7 +416,7 @@ def reading(observation: Observation, *, verdict: str, reason: str) -> Judgement
 
 
 RULES: Registry[Callable[..., Judgement]] = Registry("rule")
-for _rule in (identity, number, formula, sign, bound, boundary, count, reading):
+for _rule in (identity, number, formula, sign, bound, boundary, within, count, reading):
     RULES.add(_rule.__name__, _rule)
 
 

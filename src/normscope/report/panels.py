@@ -6,6 +6,7 @@ from typing import Any
 
 import altair as alt
 
+from normscope.report.stability_map import heat_cells, heat_layer
 from normscope.report.style import (
     PALETTE,
     inline,
@@ -16,7 +17,7 @@ from normscope.report.style import (
     tips,
     whole_axis,
 )
-from normscope.results.panel import Curve, Panel
+from normscope.results.panel import Curve, HeatMap, Panel
 
 WIDTH, HEIGHT = 460, 300
 COLOURS = (*PALETTE, "#6c5ce7", "#7a5230", "#3d6b35", "#8a8f98")
@@ -29,18 +30,22 @@ LEGENDS = {"band": "square", "line": "stroke", "dashed": "stroke", "points": "ci
 
 def panel_chart(panel: Panel) -> Any:
     """Every curve in a colour of its own; what is measured has points, what is theory has none."""
-    rows = [row for one in panel.curves for row in _rows(one, panel)]
-    places = [row["x"] for row in rows]
+    maps = [one for one in panel.curves if isinstance(one, HeatMap)]
+    curves = [one for one in panel.curves if one not in maps]
+    rows = [row for one in curves for row in _rows(one, panel)]
+    cells = {one.name: _cells(one) for one in maps}
+    places = [row["x"] for row in rows] + [c["x"] for made in cells.values() for c in made]
     named = any(isinstance(place, str) for place in places)
     ends = [row[k] for row in rows for k in ("y", "low", "high") if row.get(k) is not None]
+    ends += [cell[k] for made in cells.values() for cell in made for k in ("y", "y2")]
     x = _x(panel, places, named=named)
     y = {"title": panel.y, **(log_axis(ends) if panel.log_y else plain_axis())}
-    names = list(dict.fromkeys(one.name for one in panel.curves))
+    names = list(dict.fromkeys(one.name for one in curves))
     first = {name: name.partition(":")[0] for name in names}  # "A: theory" is of A's colour
     own = {name: key if key in names else name for name, key in first.items()}
     order = list(dict.fromkeys(own.values()))
     colours = {name: COLOURS[order.index(key) % len(COLOURS)] for name, key in own.items()}
-    groups = []
+    groups = [heat_layer(made, x, alt.Y("y:Q", **y), name) for name, made in cells.items()]
     for style, symbol in LEGENDS.items():
         kind = [row for row in rows if row["style"] == style]
         scale = named_scale({r["curve"]: colours[r["curve"]] for r in kind})
@@ -89,6 +94,14 @@ def _rows(one: Curve, panel: Panel) -> list[dict[str, Any]]:
             continue
         rows.append(row | {"many": joined})
     return rows
+
+
+def _cells(one: HeatMap) -> list[dict[str, Any]]:
+    columns: dict[Any, list[tuple[float, float]]] = {}
+    for x, y, z in zip(one.x, one.y, one.z, strict=True):
+        columns.setdefault(x, []).append((y, z))
+    made = heat_cells([(x, *zip(*cells, strict=True)) for x, cells in columns.items()])
+    return [cell | {k: 10 ** cell[k] for k in ("y", "y2")} for cell in made]
 
 
 def _layers(

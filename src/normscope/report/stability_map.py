@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import altair as alt
@@ -28,12 +29,8 @@ def map_chart(found: StabilityMap) -> Any:
     pad = 0.02 * (high - low) + 1e-3
     y: dict[str, Any] = {"title": "log10 learning rate"}
     y |= {"scale": alt.Scale(domain=[low - pad, high + pad], nice=False)}
-    heat = alt.Chart(inline(_cells(found))).mark_rect(strokeWidth=0).encode(
-        x=x, x2="x2:Q", y=alt.Y("y:Q", **y), y2="y2:Q",
-        color=alt.Color("shown:Q", scale=alt.Scale(scheme="viridis"),
-                        legend=alt.Legend(title="log10 test loss", gradientLength=180)),
-        tooltip=tips("value:Q " + found.axis, "lr:Q", "loss:Q test loss"),
-    )  # fmt: skip
+    columns = [(v, found.lrs, row) for v, row in zip(found.values, found.loss, strict=True)]
+    heat = heat_layer(heat_cells(columns), x, alt.Y("y:Q", **y), "log10 test loss")
     layers = [heat, *_lines(found, y, (low - pad, high + pad)), *_boundary(found, y)]
     words = "diverges" if found.criterion == "diverges" else "diverges or learns nothing"
     title = f"Where training is stable, over {found.axis} and learning rate"
@@ -44,17 +41,31 @@ def map_chart(found: StabilityMap) -> Any:
     return drawn.properties(width=WIDTH, height=HEIGHT, title=heading)
 
 
-def _cells(found: StabilityMap) -> list[dict[str, Any]]:
-    columns = cell_borders(found.values)
-    rows = cell_borders(np.log10(found.lrs))
+def heat_cells(columns: Sequence[tuple[float, Any, Any]]) -> list[dict[str, Any]]:
+    """Rectangles of a heat map over a setting and log10 of the rate; none where a loss is unknown.
+
+    Args:
+        columns: for each value of the setting its rates and their losses.
+    """
+    sides = cell_borders(np.array([value for value, _, _ in columns], np.float64))
     return [
-        {"x": left, "x2": right, "y": bottom, "y2": top, "loss": found.loss[i, j]}
-        | {"value": found.values[i], "lr": found.lrs[j]}
-        | {"shown": math.log10(found.loss[i, j])}
-        for i, (left, right) in enumerate(columns)
-        for j, (bottom, top) in enumerate(rows)
-        if positive(found.loss[i, j])
+        {"x": left, "x2": right, "y": bottom, "y2": top, "loss": loss}
+        | {"value": value, "lr": lr, "shown": math.log10(loss)}
+        for (value, rates, losses), (left, right) in zip(columns, sides, strict=True)
+        for lr, loss, (bottom, top) in zip(
+            rates, losses, cell_borders(np.log10(np.asarray(rates))), strict=True
+        )
+        if positive(loss)
     ]
+
+
+def heat_layer(rows: list[dict[str, Any]], x: Any, y: Any, title: str) -> Any:
+    """The cells in colours by the logarithm of their loss."""
+    legend = alt.Legend(title=title, gradientLength=180)
+    colour = alt.Color("shown:Q", scale=alt.Scale(scheme="viridis"), legend=legend)
+    told = tips(f"value:Q {x.to_dict()['title']}", "lr:Q", "loss:Q")
+    base = alt.Chart(inline(rows)).mark_rect(strokeWidth=0)
+    return base.encode(x=x, x2="x2:Q", y=y, y2="y2:Q", color=colour, tooltip=told)
 
 
 def _lines(found: StabilityMap, y: dict[str, Any], ends: tuple[float, float]) -> list[Any]:

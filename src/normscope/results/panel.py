@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from normscope.results.base import Drawable
 
-STYLES = ("points", "line", "dashed", "band")
+STYLES = ("points", "line", "dashed", "band", "heat")
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,7 +21,7 @@ class Curve(Drawable):
         high: upper ends of the intervals; empty for none.
         style: ``"points"`` for measurements (joined if there are many and x ascends), ``"line"`` or
             ``"dashed"`` for theory and what the paper prints, ``"band"`` for a region from low to
-            high.
+            high; ``"heat"`` is that of a ``HeatMap``.
     """
 
     name: str
@@ -30,6 +30,19 @@ class Curve(Drawable):
     low: tuple[float, ...] = ()
     high: tuple[float, ...] = ()
     style: str = "points"
+
+
+@dataclass(frozen=True, eq=False)
+class HeatMap(Curve):
+    """Cells of a panel with a logarithmic vertical axis, by colour.
+
+    Attributes:
+        z: positive values; a cell is left white where it is not finite. Those with the same x are
+            a column, and every column may have places y of its own.
+    """
+
+    style: str = "heat"
+    z: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)

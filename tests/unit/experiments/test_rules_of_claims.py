@@ -25,6 +25,7 @@ from normscope.experiments.rules import (
     number,
     reading,
     sign,
+    within,
 )
 
 EPS = np.finfo("float64").eps
@@ -577,3 +578,32 @@ def test_many_parts_are_counted_and_few_are_named():
     assert few.reason.startswith("reproduced: a; not reproduced: b")
     many = judge("count", {"parts": {str(i): {"holds": [True]} for i in range(20)}}, {})
     assert many.reason.startswith("reproduced: 20 parts.")
+
+
+# within
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "verdict"),
+    [
+        (-1.2, -0.8, REPRODUCED),
+        (-1.5, -0.5, REPRODUCED),
+        (-1.2, -0.4, UNDECIDED),
+        (-2.0, 0.0, UNDECIDED),
+        (-INF, -1.0, UNDECIDED),
+        (-0.4, INF, FAILED),
+        (-3.0, -1.6, FAILED),
+    ],
+)
+def test_an_interval_inside_outside_or_across(low, high, verdict):
+    found = within({"value": -1.0, "interval": [low, high], "n": 5}, expected=-1.0, slack=0.5)
+    assert found.verdict == verdict
+    assert found.seeds == 5
+
+
+def test_an_interval_of_one_run_or_without_a_value_decides_nothing():
+    one = {"value": -1.0, "interval": [-1.0, -1.0], "n": 1}
+    assert within(one, expected=-1.0, slack=0.5).verdict == UNDECIDED
+    none = {"value": NAN, "interval": [NAN, NAN], "n": 5, "why": "nothing there"}
+    found = within(none, expected=-1.0, slack=0.5)
+    assert (found.verdict, found.reason) == (UNDECIDED, "nothing there")

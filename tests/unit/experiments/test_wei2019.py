@@ -4,12 +4,13 @@ import math
 
 import numpy as np
 import pytest
+import torch
 
 import normscope as ns
 from normscope.experiments.claim import claims
 from normscope.experiments.experiment import Table
 from normscope.experiments.rules import judge
-from normscope.experiments.wei2019 import _boundary, claim31, fig1, fisher, training
+from normscope.experiments.wei2019 import _boundary, _map, claim31, fig1, fisher, training
 from normscope.experiments.wei2019._common import PLOTTED, critical, lambda_of, spec_of
 
 
@@ -110,3 +111,46 @@ def test_every_claim_reads_an_experiment_of_the_paper_or_the_text():
     own = [claim for claim in claims().values() if claim.paper == "wei2019"]
     assert {c.experiment.partition("/")[0] for c in own} == {"wei2019", ""}
     assert all(c.rule == "reading" for c in own if not c.experiment)
+
+
+def _heat(lowest: float, limit: float) -> Table:
+    """A map whose loss is lowest at so many eta* and diverges above so many; 0.1 is lowest."""
+    rows = []
+    for gamma in (0.1, 1.0):
+        star = critical(lambda_of(spec_of("digits-fc", gamma), PLOTTED))
+        for share in 2.0 ** np.arange(-4, 3, 0.5):
+            for seed in range(5):
+                loss = 0.1 * gamma + 0.01 * seed + 0.05 * math.log2(share / lowest) ** 2
+                row = {"network": "digits-fc", "gamma": gamma, "readout": 1.0, "seed": seed,
+                       "lr": float(share * star)}  # fmt: skip
+                rows.append((row, {"loss": math.inf if share > limit else loss}))
+    return Table(rows)
+
+
+@pytest.mark.parametrize(
+    ("lowest", "limit", "verdict", "measured"),
+    [
+        (0.6, 1.1, "reproduced", "reproduced"),  # the limit is 2^(1/4) eta*
+        (0.5, 2.1, "reproduced", "not reproduced"),
+        (1.2, 2.1, "not reproduced", "reproduced"),
+        (2.0, 1.5, "not reproduced", "undecided"),  # beside the first rate that diverges
+        (1 / 32, 1.1, "undecided", "undecided"),  # at the end of the grid
+    ],
+)
+def test_the_dark_band_in_two_units(lowest, limit, verdict, measured):
+    found = _map.observe(_heat(lowest, limit))
+    rule = claims()["wei2019/fig2a-band"]
+    assert judge(rule.rule, found["band"], rule.parameters).verdict == verdict
+    assert judge(rule.rule, found["band-measured"], rule.parameters).verdict == measured
+    (step,) = found["small-gamma"]["parts"].values()
+    assert np.all(step["values"] < 0)
+
+
+def test_the_controls_start_as_the_same_function():
+    def outputs(gamma, readout):
+        model = ns.build(spec_of("digits-fc", gamma), 3)
+        model = ns.apply_transform(model, f"scale-weights:layer3={readout:g}")
+        return model.train()(torch.randn(50, 64, generator=torch.Generator().manual_seed(0)))
+
+    for gamma, readout in _map.CONTROLS:
+        torch.testing.assert_close(outputs(gamma, readout), outputs(0.1 / gamma, 1.0))

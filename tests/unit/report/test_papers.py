@@ -1,11 +1,13 @@
 """Pages of the ledger: sections in the order of the paper, errors only where there is evidence."""
 
+import math
+
 import pytest
 
 from normscope.report.panels import panel_chart
 from normscope.report.papers import paper_page, papers_page
 from normscope.results.ledger import VERDICTS, Ledger, LedgerRow, PaperLedger
-from normscope.results.panel import Curve, Panel
+from normscope.results.panel import Curve, HeatMap, Panel
 
 CURVES = (
     Curve("network", (0.1, 1.0, 3.0), (1.0, 2.0, 3.0), (0.9, 1.9, 2.9), (1.1, 2.1, 3.1)),
@@ -83,3 +85,25 @@ def test_a_panel_of_names_of_nothing_positive_and_of_one_point(log):
     for curves in ((names,), (single,), ()):
         made = panel_chart(Panel("Fig.", "x", "y", curves, log_x=log, log_y=log))
         assert made.to_dict()["title"]["text"] == "Fig."
+
+
+def test_a_heat_map_has_its_own_cells_in_every_column_and_none_where_runs_diverged():
+    z = (1.0, 0.1, math.inf, 0.5, 0.2)
+    heat = HeatMap("log10 test loss", (0.1, 0.1, 0.1, 3.0, 3.0), (0.1, 1.0, 10.0, 0.01, 0.1), z=z)
+    panel = Panel("Fig. 2", "gamma", "learning rate", (heat, *CURVES[:2]), log_y=True)
+    assert Panel.from_json(panel.to_json()) == panel
+    chart = panel_chart(panel).to_dict()
+    cells, *others = chart["layer"]
+    assert len(others) == 2
+    assert cells["encoding"]["color"]["legend"]["title"] == "log10 test loss"
+    drawn = {(r["value"], r["lr"]): r for r in chart["datasets"][cells["data"]["name"]]}
+    assert {k: r["shown"] for k, r in drawn.items()} == pytest.approx(
+        {
+            (0.1, 0.1): 0.0,
+            (0.1, 1.0): -1.0,
+            (3.0, 0.01): math.log10(0.5),
+            (3.0, 0.1): math.log10(0.2),
+        }
+    )
+    assert drawn[0.1, 1.0]["y"] == pytest.approx(10**-0.5)  # half-way in log10
+    assert drawn[3.0, 0.01]["y"] == pytest.approx(0.01)

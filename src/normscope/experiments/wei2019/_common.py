@@ -20,6 +20,7 @@ SHAPES: dict[str, tuple[str, Any]] = {  # network -> data set, widths or shape o
     "mnist-fc": ("mnist", [784, 1000, 1000, 1000, 10]),
     "mnist-narrow": ("mnist", [784, 300, 300, 300, 10]),
     "cifar-fc": ("cifar10", [3072, 1000, 1000, 1000, 10]),
+    "cifar-narrow": ("cifar10", [3072, 300, 300, 300, 10]),
     "cifar-cnn": ("cifar10", (3, 32, 32)),
     "digits-fc": ("digits", [64, 60, 60, 10]),
     "digits-cnn": ("digits", (1, 8, 8)),
@@ -54,10 +55,10 @@ def spec_of(network: str, gamma: float | None) -> NetworkSpec:
 
 
 @cache
-def data_of(network: str, samples: int) -> DataSet:
-    """So many training samples, standardized by channel."""
+def data_of(network: str, samples: int, split: str = "train") -> DataSet:
+    """So many samples, standardized by channel."""
     name, shape = SHAPES[network]
-    chosen = ns.load_data(name).subset(samples)
+    chosen = ns.load_data(name, split).subset(samples)
     return chosen.flat() if isinstance(shape, list) else chosen
 
 
