@@ -420,7 +420,7 @@ for _rule in (identity, number, formula, sign, bound, boundary, within, count, r
     RULES.add(_rule.__name__, _rule)
 
 
-def fitted_slope(x: Sequence[float], groups: Sequence[Sequence[float]]) -> dict[str, Any]:
+def fitted_slope(x: Sequence[float], groups: Sequence[Any]) -> dict[str, Any]:
     """Slope of log10 of the group means over log10 x, as an observation: mean, se and n.
 
     The standard error comes from the spread within the groups, not from the scatter of the fit.

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from normscope.checks import Array
-from normscope.experiments.observing import Experiment, Panel, Scale, Table, curve
+from normscope.experiments.observing import Panel, Table, curve, over_sizes
 from normscope.experiments.rules import fitted_slope
 from normscope.measure import Risk
 from normscope.measure.gram import gram_matrix
@@ -90,23 +90,27 @@ def spectrum(matrix: Array) -> dict[str, float]:
 
 
 def over_widths(
-    table: Table, name: str | Callable[[int], Array], theory: Callable[[int], float], **where: Any
+    table: Table, name: str | Callable[[int], Array], theory: Any, **where: Any
 ) -> dict[str, Any]:
     """What the rule ``formula`` reads: values of all networks at each width, and the theory's."""
     widths = table.where(**where).values_of("width")
     get: Any = name if callable(name) else lambda width: table(name, width=width, **where)
-    values = [get(width).tolist() for width in widths]
-    return {"sizes": widths, "values": values, "theory": [float(theory(w)) for w in widths]}
+    return over_sizes(widths, [get(width) for width in widths], theory)
 
 
 def order(table: Table, name: str, *, above: float | None = None, below: float | None = None,
           **where: Any) -> dict[str, Any]:  # fmt: skip
     """The exponent of the width with which a value grows, or its distance from a limit."""
     widths = table.where(**where).values_of("width")
-    found = fitted_slope(widths, [table(name, width=w, **where).tolist() for w in widths])
+    found = fitted_slope(widths, [table(name, width=w, **where) for w in widths])
     if above is not None:
         return found | {"mean": found["mean"] - above}
     return found if below is None else found | {"mean": below - found["mean"]}
+
+
+def column(table: Table, name: str, layer: int, theory: Any, **where: Any) -> dict[str, Any]:
+    """``over_widths`` of what a trial returns for every layer."""
+    return over_widths(table, lambda w: table(name, width=w, **where)[:, layer], theory, **where)
 
 
 def limit(found: dict[str, Any]) -> dict[str, Any]:
@@ -172,9 +176,3 @@ def width_panel(
 
     made = [curve(name, widths, values(of), style=style) for name, (of, style) in curves.items()]
     return Panel(title, "width M", "largest eigenvalue of F", tuple(made), True, True, note)
-
-
-def experiment(title: str, trial: Any, smoke: Scale, desk: Scale, **functions: Any) -> Experiment:
-    """An experiment whose desk scale is the authors' own."""
-    scales = {"smoke": smoke, "desk": desk}
-    return Experiment(title, trial, scales, own_scale=True, **functions)

@@ -13,7 +13,7 @@ from torch.func import functional_call, hessian, jacrev
 
 from normscope.checks import Array
 from normscope.experiments.karakida2019 import _common as common
-from normscope.experiments.observing import Experiment, Scale, Table, every_value
+from normscope.experiments.observing import Experiment, Scale, Table, every_value, over_sizes
 from normscope.measure import Risk, fisher
 from normscope.measure import hessian as hessian_operator
 from normscope.nn.build import build
@@ -205,7 +205,7 @@ def observe(table: Table) -> dict[str, Any]:
     values = [made.pop(f"block{unit}")["values"] for unit in SIZES]
     wrong = sum(a * b for a, b in pairwise(ALPHAS)) / 10 / ALPHAS[-1]
     for name, theory in (("s65", wrong), ("s65-corrected", 1.0)):
-        made[name] = {"sizes": SIZES, "values": values, "theory": [theory] * len(SIZES)}
+        made[name] = over_sizes(SIZES, values, theory)
     return made
 
 

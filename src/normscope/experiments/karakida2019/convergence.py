@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from normscope.experiments.karakida2019 import _common as common
-from normscope.experiments.observing import Curve, Experiment, Panel, Scale, Table
+from normscope.experiments.observing import Curve, Experiment, Panel, Scale, Table, curve, parts
 from normscope.experiments.rules import fitted_slope
 
 NETS = ("relu", "tanh")
@@ -35,12 +35,12 @@ def trial(network: str, width: int, seed: int) -> dict[str, Any]:
 def observe(table: Table) -> dict[str, Any]:
     """The exponent of the standard deviation over networks."""
     made = {f"figS1-{n}": _exponent(table, "pair", n) for n in NETS}
-    return made | {"lemmaB2": {"parts": {n: _exponent(table, "fresh", n) for n in NETS}}}
+    return made | {"lemmaB2": parts({n: _exponent(table, "fresh", n) for n in NETS})}
 
 
 def _exponent(table: Table, name: str, network: str) -> dict[str, Any]:
     widths = table.values_of("width")
-    squares = [_squares(table(name, width=w, network=network)).tolist() for w in widths]
+    squares = [_squares(table(name, width=w, network=network)) for w in widths]
     found = fitted_slope(widths, squares)  # of the variance: twice that of the deviation
     return found | {"mean": found["mean"] / 2, "se": found["se"] / 2}
 
@@ -57,12 +57,9 @@ def panels(table: Table) -> list[Panel]:
         sd = np.sqrt([s.mean() for s in squares])
         half = [s.std(ddof=1) / np.sqrt(len(s)) / d for s, d in zip(squares, sd, strict=True)]
         ends = (tuple(sd - half), tuple(sd + half))  # two standard errors of the deviation
-        x = tuple(float(w) for w in widths)
-        line = tuple(float(sd[0] * (widths[0] / w) ** 0.5) for w in widths)
-        curves = (
-            Curve("measured", x, tuple(sd), *ends),
-            Curve("M^(-1/2)", x, line, style="dashed"),
-        )
+        line = [sd[0] * (widths[0] / w) ** 0.5 for w in widths]
+        curves = (Curve("measured", tuple(map(float, widths)), tuple(sd), *ends),
+                  curve("M^(-1/2)", widths, line, style="dashed"))  # fmt: skip
         made.append(Panel(
             f"Fig. S.1: {network}", "width M", "standard deviation of q-tilde of layer 1, one pair",
             curves, True, True, "The deviation falls like one over the root of the width.",

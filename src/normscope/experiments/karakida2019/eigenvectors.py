@@ -8,7 +8,7 @@ import numpy as np
 from scipy.sparse.linalg import eigsh
 
 from normscope.experiments.karakida2019 import _common as common
-from normscope.experiments.observing import Experiment, Scale, Table
+from normscope.experiments.observing import Experiment, Scale, Table, parts
 from normscope.sweeps.plan import grid
 
 
@@ -44,30 +44,24 @@ def observe(table: Table) -> dict[str, Any]:
     plain = [(n, c) for n in ("relu", "tanh") for c in table.where(network=n).values_of("outputs")]
     layer = [("relu-layer", c) for c in table.where(network="relu-layer").values_of("outputs")]
 
-    def parts(cells: list[tuple[str, int]], name: str, **limit: float) -> dict[str, Any]:
-        made = {
-            f"{n}, C={c}": common.order(table, name, network=n, outputs=c, **limit)
-            for n, c in cells
-        }
-        return {"parts": made}
+    def orders(cells: Any, name: str, end: str = "", **limit: float) -> dict[str, Any]:
+        return {f"{n}, C={c}{end}": common.order(table, name, network=n, outputs=c, **limit)
+                for n, c in cells}  # fmt: skip
 
-    singles = [cell for cell in plain if cell[1] == 1]
-    residual = parts(singles, "residual", below=1.0)["parts"]
-    ratio = parts(singles, "ratio", below=0.0)["parts"]
+    singles, several = ([c for c in plain if (c[1] > 1) is many] for many in (False, True))
+    residual = orders(singles, "residual", ", entries", below=1.0)
     return {
-        "thm3.1": parts(plain, "lost"),
-        "s13": parts(plain, "lost_dual"),
-        "ln-eigenvectors": parts(layer, "lost"),
-        "lemmaA1": parts([cell for cell in plain if cell[1] > 1], "blocks", below=-0.5),
-        "s16": {"parts": {f"{k}, {n}": v for n, d in (("entries", residual), ("share", ratio))
-                          for k, v in d.items()}},
-    }  # fmt: skip
+        "thm3.1": parts(orders(plain, "lost")),
+        "s13": parts(orders(plain, "lost_dual")),
+        "ln-eigenvectors": parts(orders(layer, "lost")),
+        "lemmaA1": parts(orders(several, "blocks", below=-0.5)),
+        "s16": parts(residual | orders(singles, "ratio", ", share", below=0.0)),
+    }
 
 
 def _cells(widths: list[int], seeds: int) -> list[dict[str, Any]]:
-    nets = ["relu", "tanh"]
     return [
-        *grid({"network": nets, "outputs": [1, 3], "width": widths}, seeds),
+        *grid({"network": ["relu", "tanh"], "outputs": [1, 3], "width": widths}, seeds),
         *grid({"network": "relu", "outputs": 10, "width": widths}, max(seeds // 3, 3)),
         *grid({"network": "relu-layer", "outputs": [3, 5], "width": widths}, seeds),
         *grid({"network": "relu-layer", "outputs": 10, "width": widths}, max(seeds // 3, 3)),

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from normscope.experiments.karakida2019 import _common as common
-from normscope.experiments.observing import Experiment, Panel, Scale, Table
+from normscope.experiments.observing import Experiment, Panel, Scale, Table, parts
 from normscope.results.prediction import Prediction
 from normscope.sweeps.plan import grid
 
@@ -41,9 +41,7 @@ def trial(network: str, width: int, regime: str, outputs: int, seed: int) -> dic
 
 def observe(table: Table) -> dict[str, Any]:
     """Values at all widths beside the theory, orders in the width, distances from bounds."""
-    cells: list[Cell] = list(
-        dict.fromkeys((r["network"], r["regime"], r["outputs"]) for r, _ in table)
-    )
+    cells = list(dict.fromkeys((r["network"], r["regime"], r["outputs"]) for r, _ in table))
     plain = [c for c in cells if c[2] == 1 and c[1] != "T=M/4" and "-" not in c[0]]
     paper = [c for c in cells if c[0] in ("relu", "tanh")]
     square = [c for c in paper if c[1] == "T=M"]
@@ -57,11 +55,11 @@ def observe(table: Table) -> dict[str, Any]:
         return common.over_widths(table, name, value, **_where(cell))
 
     def each(some: Iterable[Cell], name: str, theory: Callable[[Any], Any]) -> dict[str, Any]:
-        return {"parts": {_name(cell): at(cell, name, theory) for cell in some}}
+        return parts({_name(cell): at(cell, name, theory) for cell in some})
 
     def inside(some: Iterable[Cell], *sides: str) -> dict[str, Any]:
-        made = {(cell, side): _inside(table, cell, side) for cell in some for side in sides}
-        return {"parts": {f"{_name(cell)}, {side}": part for (cell, side), part in made.items()}}
+        return parts({f"{_name(cell)}, {side}": _inside(table, cell, side)
+                      for cell in some for side in sides})  # fmt: skip
 
     centred: dict[str, Any] = {"last_norm": "mean", "theory": lambda p: p.trace}
     seen = {
@@ -77,17 +75,17 @@ def observe(table: Table) -> dict[str, Any]:
         "thm3.3-OM": inside((c for c in paper if c[1] != "T=20"), "lower", "upper"),
         "fig1-looseness": inside(FIGURE, "lower", "upper"),
         "fig1-looseness-c2": inside(FIGURE, "second moment"),
-        "thm3.3-trace": {
-            "parts": {_name(c): at(c, "centred_trace", **centred) for c in square}
+        "thm3.3-trace": parts(
+            {_name(c): at(c, "centred_trace", **centred) for c in square}
             | {f"{_name(c)}, {t} samples": at(c, f"trace{t}", few=t, **centred)
-               for c in square for t in FEW}
-        },
+               for c in square for t in FEW}),
     }  # fmt: skip
     for letter, cell in zip("ab", FIGURE, strict=True):
         seen[f"fig1{letter}-plain"] = at(cell, "top", lambda p: p.lambda_max)
         slow = common.order(table, "centred_top", below=0.5, **_where(cell))
-        parts = {"order below M^(1/2)": slow, "above the line": _inside(table, cell, "lower")}
-        seen[f"fig1{letter}-mean"] = {"parts": parts}
+        seen[f"fig1{letter}-mean"] = parts({
+            "order below M^(1/2)": slow, "above the line": _inside(table, cell, "lower")
+        })  # fmt: skip
     return seen
 
 
@@ -108,9 +106,8 @@ def _sum(made: Prediction, *, hat: bool = True) -> float:
     """A1 by Eq. (11): tilde times hat, or times tilde as printed (that of the inputs by (7))."""
     tilde, first = made.order_parameters["qtilde"], made.spec.layers[0]
     printed = np.concatenate([[first.weight_variance * tilde[0]], tilde[:-1]])
-    return float(
-        first.outputs * np.sum(tilde * (made.order_parameters["qhat"] if hat else printed))
-    )
+    other = made.order_parameters["qhat"] if hat else printed
+    return float(first.outputs * np.sum(tilde * other))
 
 
 def _inside(table: Table, cell: Cell, side: str) -> dict[str, Any]:
@@ -137,10 +134,7 @@ def panels(table: Table) -> list[Panel]:
             "measured": ("top", "points"),
             "Theorem 2.2": (lambda w: _prediction(cell, w).lambda_max, "dashed"),
             "measured, mean subtracted": ("centred_top", "points"),
-            "lower bound, Theorem 3.3": (
-                lambda w: _prediction(cell, w, last_norm="mean").lower,
-                "line",
-            ),
+            "lower bound, Theorem 3.3": (bound, "line"),
         }
         title = f"Fig. 1 {side}: {cell[0]}, T = M"
         return common.width_panel(title, table, curves, note, **_where(cell))

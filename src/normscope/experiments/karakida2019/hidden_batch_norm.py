@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from normscope.experiments.karakida2019 import _common as common
-from normscope.experiments.observing import Experiment, Panel, Scale, Table
+from normscope.experiments.observing import Experiment, Panel, Scale, Table, parts
 from normscope.sweeps.plan import grid
 from normscope.theory import gradient_growth
 
@@ -60,31 +60,27 @@ def observe(table: Table) -> dict[str, Any]:
 
     def deeper(name: str) -> dict[str, Any]:
         widths = table.where(depth=DEPTHS[-1]).values_of("width")
-        return {"parts": {f"M={w}": {"values": growth(name, 3, 24, w).tolist()} for w in widths}}
+        return parts({f"M={w}": growth(name, 3, 24, w) for w in widths})
 
-    rate = common.over_widths(
-        table,
-        lambda w: growth("trace", 6, 12, w),
-        lambda w: float(np.log10(gradient_growth("relu", 1.0))),
-        depth=12,
-    )
+    speed = np.log10(gradient_growth("relu", 1.0))
+    rate = common.over_widths(table, lambda w: growth("trace", 6, 12, w), speed, depth=12)
 
     def above(name: str) -> dict[str, Any]:
         cells = {f"M={w}": fixed | {"width": w} for w in table.where(**fixed).values_of("width")}
-        ratios = {k: table(name, **cell) / table("top", **cell) for k, cell in cells.items()}
-        return {name: {"values": np.log10(ratio).tolist()} for name, ratio in ratios.items()}
+        return {k: np.log10(table(name, **cell) / table("top", **cell))
+                for k, cell in cells.items()}  # fmt: skip
 
     frozen, train = (common.order(table, name, above=0.5, **fixed) for name in ("frozen", "top"))
     wei = {f"above train mode, {name}": part for name, part in above("frozen").items()}
     return {
-        "thm3.4": {"parts": {name: {"values": part.tolist()} for name, part in inside.items()}},
+        "thm3.4": parts(inside),
         "thm3.4-tight": lower("relu"),
         "thm3.4-order": common.order(table, "top", **square),
-        "thm3.4-constant": {"parts": above("plain")},
+        "thm3.4-constant": parts(above("plain")),
         "thm3.4-bias": {"error": [v["bias"] for _, v in table if "bias" in v], "size": 100},
         "thm3.4-nonneg": common.limit(lower("sigmoid")),
         "thm3.4-tanh": common.order(table, "top", network="tanh"),
-        "sec5-wei": {"parts": {"order above M^(1/2)": frozen, **wei}},
+        "sec5-wei": parts({"order above M^(1/2)": frozen, **wei}),
         "sec5-wei-train": train,
         "sec6-depth": deeper("trace"),
         "sec6-depth-max": deeper("top"),

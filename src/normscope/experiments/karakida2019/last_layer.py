@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from normscope.experiments.karakida2019 import _common as common
-from normscope.experiments.observing import Experiment, Scale, Table
+from normscope.experiments.observing import Experiment, Scale, Table, parts
 from normscope.measure.gram import gram_spectrum
 from normscope.theory import last_batch_norm_bounds
 
@@ -34,26 +34,17 @@ def trial(network: str, width: int, seed: int) -> dict[str, Any]:
 def observe(table: Table) -> dict[str, Any]:
     """The trace, the bounds and the orders, with the variances that the network had."""
     nets = table.values_of("network")
-    parts: dict[str, Any] = {}
+    made: dict[str, Any] = {}
     for net in nets:
-        trace = common.limit(common.over_widths(table, "trace", lambda m: 1.0, network=net))
+        trace = common.limit(common.over_widths(table, "trace", 1.0, network=net))
         # an equality as two inequalities, so that one rule judges all
-        parts |= {
-            f"{net}, trace not below": trace,
-            f"{net}, trace not above": trace | {"mean": -trace["mean"]},
-        }
-        parts |= {
-            f"{net}, {s}": {"values": table(s, network=net).tolist()} for s in ("lower", "upper")
-        }
-    orders = {
-        f"{net}, {arm}": common.order(table, arm, network=net, **side)
-        for net in nets
-        for arm, side in {
-            "none": {"above": 0.5}, "variance": {"above": 0.5},
-            "mean": {"below": 0.5}, "both": {"below": 0.5},
-        }.items()
-    }  # fmt: skip
-    return {"eq19": {"parts": parts}, "var-const": {"parts": orders}}
+        made |= {f"{net}, trace not below": trace,
+                 f"{net}, trace not above": trace | {"mean": -trace["mean"]}}  # fmt: skip
+        made |= {f"{net}, {s}": table(s, network=net) for s in ("lower", "upper")}
+    sides = {"none": "above", "variance": "above", "mean": "below", "both": "below"}
+    orders = {f"{net}, {arm}": common.order(table, arm, network=net, **{side: 0.5})
+              for net in nets for arm, side in sides.items()}  # fmt: skip
+    return {"eq19": parts(made), "var-const": parts(orders)}
 
 
 SCALES = {

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from normscope.experiments.karakida2019 import _common as common
-from normscope.experiments.observing import Experiment, Scale, Table
+from normscope.experiments.observing import Experiment, Scale, Table, parts
 from normscope.sweeps.plan import grid
 from normscope.theory import output_norm_bounds, output_norm_statistics
 
@@ -54,55 +54,38 @@ def observe(table: Table) -> dict[str, Any]:
         return float(made.order_parameters[name][layer])
 
     def part(net: str, name: str, layer: int, factor: float = 1.0) -> dict[str, Any]:
-        def values(width: int) -> Any:
-            return table(name, width=width, **wide[net])[:, layer]
-
-        return common.over_widths(
-            table, values, lambda w: factor * theory(net, name, layer), **wide[net]
-        )
+        expected = factor * theory(net, name, layer)
+        return common.column(table, name, layer, expected, **wide[net])
 
     def slip(net: str) -> float:
         """What the printed denominator of (S.87) makes of q-tilde of layer 2."""
         _, weights, biases = common.NETWORKS[net]
-        right, printed = (
-            weights * theory(net, n, k) + biases for n, k in (("qhat", 1), ("qtilde", 0))
+        return (weights * theory(net, "qhat", 1) + biases) / (
+            weights * theory(net, "qtilde", 0) + biases
         )
-        return right / printed
 
-    cells = [(n, c) for n in NETS for c in table.where(network=n).values_of("outputs")]
-
-    def inside(side: str, net: str, outputs: int) -> dict[str, Any]:
-        return {"values": table(side, network=net, outputs=outputs).tolist()}
-
-    def moments(net: str, k: int) -> dict[str, Any]:
-        mean, variance = (lambda w: 0.0), (lambda w: theory(net, "q", k - 1))
-        named = {f"mu{k}": mean, f"var{k}": variance}
-        return {
-            f"{net}, {n}": common.over_widths(table, n, v, **wide[net]) for n, v in named.items()
-        }
+    def moment(net: str, name: str, k: int) -> dict[str, Any]:
+        expected = theory(net, "q", k - 1) if name == "var" else 0.0
+        return common.over_widths(table, f"{name}{k}", expected, **wide[net])
 
     def each(make: Any) -> dict[str, Any]:
-        return {"parts": {net: make(net) for net in NETS}}
+        return parts({net: make(net) for net in NETS})
 
-    def ratio(net: str) -> dict[str, Any]:
-        return common.over_widths(table, "ratio", lambda w: 1.0, **wide[net])
-
-    sides = [(n, c, s) for n, c in cells for s in ("lower", "upper")]
-    signals = [
-        ("qhat", 2),
-        ("qhat_st", 2),
-        *((n, k) for n in ("qtilde", "qtilde_st") for k in (0, 1)),
-    ]
+    cells = [(n, c, s) for n in NETS for c in table.where(network=n).values_of("outputs")
+             for s in ("lower", "upper")]  # fmt: skip
+    signals = [("qhat", 2), ("qhat_st", 2), ("qtilde", 0), ("qtilde", 1), ("qtilde_st", 0),
+               ("qtilde_st", 1)]  # fmt: skip
     return {
-        "thm4.1-trace": each(ratio),
-        "thm4.1-bounds": {"parts": {f"{n}, C={c}, {s}": inside(s, n, c) for n, c, s in sides}},
-        "thm4.1-eta3": each(lambda n: inside("printed", n, 3)),
+        "thm4.1-trace": each(lambda n: common.over_widths(table, "ratio", 1.0, **wide[n])),
+        "thm4.1-bounds": parts({f"{n}, C={c}, {s}": table(s, network=n, outputs=c)
+                                for n, c, s in cells}),
+        "thm4.1-eta3": each(lambda n: table("printed", network=n, outputs=3)),
         "thm4.1-order": each(lambda n: common.order(table, "top", **wide[n])),
-        "s71": {"parts": {k: v for n in NETS for i in (1, 2) for k, v in moments(n, i).items()}},
+        "s71": parts({f"{n}, {m}{k}": moment(n, m, k)
+                      for n in NETS for k in (1, 2) for m in ("mu", "var")}),
         "s74-87": each(lambda n: part(n, "qtilde", 1, slip(n))),
-        "s74-87-corrected": {
-            "parts": {f"{n}, {q}, {k}": part(n, q, k) for n in NETS for q, k in signals}
-        },
+        "s74-87-corrected": parts({f"{n}, {q}, {k}": part(n, q, k)
+                                   for n in NETS for q, k in signals}),
     }  # fmt: skip
 
 

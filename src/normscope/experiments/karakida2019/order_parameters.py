@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from normscope.experiments.karakida2019 import _common as common
-from normscope.experiments.observing import Experiment, Scale, Table
+from normscope.experiments.observing import Experiment, Scale, Table, parts
 from normscope.sweeps.plan import grid
 from normscope.theory import predict
 
@@ -29,21 +29,18 @@ def observe(table: Table) -> dict[str, Any]:
             of = common.spec(where["network"], [width] * 4 + [1])
             return float(predict(of).order_parameters[name][layer])
 
-        def values(width: int) -> Any:
-            return table(name, width=width, **where)[:, layer]
-
-        return common.over_widths(table, values, theory, **where)
+        return common.column(table, name, layer, theory, **where)
 
     plain = [(n, {"network": n, "norm": None, "samples": 100}) for n in ("relu", "tanh")]
     normed = {"norm": "batch"}
     sizes = table.where(norm="batch").values_of("samples")
     return {
-        "eq5": {"parts": {f"{n}, {q}, layer {k}": part(q, k, **w)
-                          for n, w in plain for q in NAMES[:2] for k in (1, 2, 3)}},
-        "eq7": {"parts": {f"{n}, {q}, layer {k + 1}": part(q, k, **w)
-                          for n, w in plain for q in NAMES[2:] for k in (0, 1, 2)}},
-        "thm3.4-J": {"parts": {f"{n}, T={t}, {q}": part(q, 3, network=n, samples=t, **normed)
-                               for n in ("relu", "relu-layer") for t in sizes for q in NAMES[:2]}},
+        "eq5": parts({f"{n}, {q}, layer {k}": part(q, k, **w)
+                      for n, w in plain for q in NAMES[:2] for k in (1, 2, 3)}),
+        "eq7": parts({f"{n}, {q}, layer {k + 1}": part(q, k, **w)
+                      for n, w in plain for q in NAMES[2:] for k in (0, 1, 2)}),
+        "thm3.4-J": parts({f"{n}, T={t}, {q}": part(q, 3, network=n, samples=t, **normed)
+                           for n in ("relu", "relu-layer") for t in sizes for q in NAMES[:2]}),
     }  # fmt: skip
 
 

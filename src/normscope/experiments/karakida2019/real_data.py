@@ -9,7 +9,7 @@ import torch
 
 from normscope.data import load_data
 from normscope.experiments.karakida2019 import _common as common
-from normscope.experiments.observing import Experiment, Panel, Scale, Table
+from normscope.experiments.observing import Experiment, Panel, Scale, Table, parts
 from normscope.measure import fisher
 from normscope.measure.spectral import top_eigenvalues
 from normscope.sweeps.plan import grid
@@ -54,21 +54,19 @@ def observe(table: Table) -> dict[str, Any]:
     def ratio(data: str, top: str, bottom: str) -> dict[str, Any]:
         where = {"data": data, "case": "figure"}
         rows = {row["width"]: table.where(width=row["width"], **where) for row, _ in table}
-        return common.over_widths(
-            table, lambda w: rows[w](top) / rows[w](bottom), lambda w: 1.0, **where
-        )
+        return common.over_widths(table, lambda w: rows[w](top) / rows[w](bottom), 1.0, **where)
 
     def removed(data: str) -> dict[str, Any]:
         found = ratio(data, "plain", "centred")
         cells = zip(found["sizes"], found["values"], strict=True)
-        return {"parts": {f"M={w}": {"values": np.log10(v).tolist()} for w, v in cells}}
+        return parts({f"M={w}": np.log10(v) for w, v in cells})
 
     theory = {f"{d}, {k}": ratio(d, k, v) for d in names for k, v in THEORY.items()}
     widths = table.where(case="norms").values_of("width")
-    norms = {f"{k}, M={w}": {"values": table(k, case="norms", width=w).tolist()}
+    norms = {f"{k}, M={w}": table(k, case="norms", width=w)
              for k in ("batch", "layer") for w in widths}  # fmt: skip
     ours = {"real-mnist": removed(names[0]), "real-cifar": removed(names[-1])}
-    return ours | {"real-theory": {"parts": theory}, "real-bn-ln": {"parts": norms}}
+    return ours | {"real-theory": parts(theory), "real-bn-ln": parts(norms)}
 
 
 def panels(table: Table) -> list[Panel]:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from normscope.experiments.karakida2019 import _common as common
-from normscope.experiments.observing import Experiment, Scale, Table
+from normscope.experiments.observing import Experiment, Scale, Table, parts
 
 NETS, FEW = ("relu", "tanh"), (2, 4, 8)
 
@@ -34,7 +34,7 @@ def observe(table: Table) -> dict[str, Any]:
 
         return common.over_widths(table, f"top{few}", theory, network=network)
 
-    return {"thm3.3-O1": {"parts": {f"{n}, T={t}": part(n, t) for n in NETS for t in FEW}}}
+    return {"thm3.3-O1": parts({f"{n}, T={t}": part(n, t) for n in NETS for t in FEW})}
 
 
 SCALES = {

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from normscope.experiments.karakida2019 import _common as common
-from normscope.experiments.observing import Experiment, Scale, Table
+from normscope.experiments.observing import Experiment, Scale, Table, parts
 from normscope.measure import Risk
 from normscope.measure.gram import gram_matrix
 from normscope.sweeps.plan import grid
@@ -116,13 +116,13 @@ def observe(table: Table) -> dict[str, Any]:
             own = table("own", case=arm, width=w)[:, None]
             found[f"from initialization, M={w}, {arm}"] = ends / own
     return {
-        "eq27": {"parts": {k: {"intervals": v.tolist(), "line": 1.0} for k, v in found.items()}},
-        "sec5-lr": {"parts": {f"M={w}": {"values": v.tolist()} for w, v in gain.items()}},
-        "sec5-lr-growth": {"values": (gain[widths[-1]] - gain[widths[0]]).tolist()},
-        "sec5-speed": {"parts": {f"M={w}": {"values": v.tolist()} for w, v in speed.items()}},
+        "eq27": parts({k: {"intervals": v} for k, v in found.items()}, line=1.0),
+        "sec5-lr": parts({f"M={w}": v for w, v in gain.items()}),
+        "sec5-lr-growth": {"values": gain[widths[-1]] - gain[widths[0]]},
+        "sec5-speed": parts({f"M={w}": v for w, v in speed.items()}),
         "trained": common.order(table, "after", case="none"),
-        "trained-fast": {"values": table("fast", case="none").tolist()},
-        "trained-small": {"values": table("small", case="none").tolist()},
+        "trained-fast": {"values": table("fast", case="none")},
+        "trained-small": {"values": table("small", case="none")},
         "sec6-ntk": common.order(table, "off", case="linear"),
     }
 
