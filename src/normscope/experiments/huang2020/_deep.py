@@ -9,7 +9,7 @@ import numpy as np
 
 from normscope.experiments.huang2020._training import steps_of, trial
 from normscope.experiments.huang2020.mlp_training import slopes
-from normscope.experiments.observing import Experiment, Panel, Scale, Table, curve
+from normscope.experiments.observing import Experiment, Panel, Scale, Table, curve, parts
 
 LOW, DOMINATED = 20, 0.01
 
@@ -27,10 +27,8 @@ def observe(table: Table) -> dict[str, Any]:
         "weights": {"values": slopes(10 ** growth[:, : growth.shape[1] // 2])},
         "collapse": {"values": change[:, :low].max(-1)},
         "power": {"values": power},
-        "domination": {"parts": {
-            "above before": {"values": ratio[:, 0, :low].min(-1) - border},
-            "below after": {"values": border - ratio[:, 1, :low].max(-1)},
-        }},
+        "domination": parts({"above before": ratio[:, 0, :low].min(-1) - border,
+                             "below after": border - ratio[:, 1, :low].max(-1)}),
     }  # fmt: skip
 
 

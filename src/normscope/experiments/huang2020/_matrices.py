@@ -11,7 +11,7 @@ from scipy import stats
 
 from normscope.checks import Array
 from normscope.data import load_data
-from normscope.experiments.observing import Experiment, Panel, Scale, Table, curve
+from normscope.experiments.observing import Experiment, Panel, Scale, Table, curve, parts
 from normscope.measure import conditioning
 from normscope.nn import network
 from normscope.results import MomentSpectrum
@@ -82,35 +82,31 @@ def observe(table: Table) -> dict[str, Any]:
         lambdas, kappas = (log_ratios(table, kind, name) for name in ("largest", "kappa"))
         plain, bn = (table("resolved", norm=norm, kind=kind) for norm in NORMS)
         known = np.min(plain + bn, axis=0) > 0  # both at the rounding floor: nothing to compare
-        parts = {n: {"values": lambdas[:, k]} for k, n in enumerate(names)}
+        tops = {n: lambdas[:, k] for k, n in enumerate(names)}
         by_share = {
-            f"{n} ({p:.0%})": {"values": kappas[:, i, k]}
+            f"{n} ({p:.0%})": kappas[:, i, k]
             for k, n in enumerate(names) for i, p in enumerate(SHARES) if known[i, k]
         }  # fmt: skip
-        full = {n: part for n, part in by_share.items() if n.startswith("full")}
-        made[f"lambda-{letter}"] = {"parts": parts}
-        made[f"kappa-{letter}"] = {"parts": by_share}
-        late = {n: part for n, part in by_share.items() if n.endswith("(90%)")}
-        made[f"kappa-{letter}-90"] = {"parts": late}
-        made[f"kappa-{letter}-50-80"] = {
-            "parts": {n: p for n, p in by_share.items() if n not in late}
+        chosen = {
+            "": by_share,
+            "-full": {n: v for n, v in by_share.items() if n.startswith("full")},
+            "-sub": {n: v for n, v in by_share.items() if not n.startswith("full")},
+            "-90": {n: v for n, v in by_share.items() if n.endswith("(90%)")},
+            "-50-80": {n: v for n, v in by_share.items() if not n.endswith("(90%)")},
         }
-        made[f"lambda-{letter}-full"] = parts["full"]
-        made[f"lambda-{letter}-sub"] = {"parts": dict(list(parts.items())[1:])}
-        made[f"kappa-{letter}-full"] = {"parts": full}
-        made[f"kappa-{letter}-sub"] = {
-            "parts": {n: p for n, p in by_share.items() if n not in full}
-        }
-        against = {f"kappa_p of {n}": {"values": -p["values"]} for n, p in by_share.items()}
-        made[f"both-{letter}"] = {
-            "parts": {f"lambda_max of {n}": p for n, p in parts.items()} | against
-        }
+        made |= {f"kappa-{letter}{end}": parts(some) for end, some in chosen.items()}
+        made |= {f"lambda-{letter}": parts(tops), f"lambda-{letter}-full": {"values": tops["full"]},
+                 f"lambda-{letter}-sub": parts(dict(list(tops.items())[1:]))}  # fmt: skip
+        made[f"both-{letter}"] = parts(
+            {f"lambda_max of {n}": v for n, v in tops.items()}
+            | {f"kappa_p of {n}": -v for n, v in by_share.items()}
+        )
         same = {"lambda_max": np.all(lambdas > 0, 1)} | {
             f"kappa_p ({p:.0%})": np.all(kappas[:, i, known[i]] < 0, 1)
             for i, p in enumerate(SHARES)
         }
-        made[f"agreement-{letter}"] = {"parts": {n: {"holds": v} for n, v in same.items()}}
-        made[f"kfac-{letter}"] = {"parts": dict(_factored(table, kind))}
+        made[f"agreement-{letter}"] = parts({n: {"holds": v} for n, v in same.items()})
+        made[f"kfac-{letter}"] = parts(dict(_factored(table, kind)))
     made["interlacing"] = {"error": _interlacing(table), "size": _weights(table)}
     made["ranks"] = _ranks(table, [("largest", "sampled", "largest", "empirical")])
     pairs = [("largest", kind, "gradient", kind) for kind in KINDS]
@@ -123,7 +119,7 @@ def _factored(table: Table, kind: str) -> Iterator[tuple[str, Any]]:
     for norm, title in NORMS.items():
         exact = table("largest", norm=norm, kind=kind)[:, 1:]
         off = np.abs(np.log10(table("factored", norm=norm, kind=kind) / exact))
-        yield from ((f"{title} block {k}", {"values": v}) for k, v in enumerate(off.T, 1))
+        yield from ((f"{title} block {k}", v) for k, v in enumerate(off.T, 1))
 
 
 def _interlacing(table: Table) -> Array:
@@ -143,17 +139,14 @@ def _weights(table: Table) -> int:
 
 def _ranks(table: Table, pairs: Sequence[tuple[str, str, str, str]]) -> dict[str, Any]:
     """Spearman's rank correlation over layers, for each seed."""
-    parts = {}
+    made = {}
     for a, kind_a, b, kind_b in pairs:
         for norm, title in NORMS.items():
             left, right = (table(n, norm=norm, kind=k) for n, k in ((a, kind_a), (b, kind_b)))
-            depth = table.rows[0][0]["depth"]
-            rho = [
-                stats.spearmanr(u[-depth:], v[-depth:]).statistic
-                for u, v in zip(left, right, strict=True)
-            ]
-            parts[f"{KINDS[kind_a]} of {title}"] = {"values": rho}
-    return {"parts": parts}
+            depth, runs = table.rows[0][0]["depth"], zip(left, right, strict=True)
+            rho = [stats.spearmanr(u[-depth:], v[-depth:]).statistic for u, v in runs]
+            made[f"{KINDS[kind_a]} of {title}"] = rho
+    return parts(made)
 
 
 def panels(figures: Mapping[str, str]) -> Callable[[Table], list[Panel]]:

@@ -13,7 +13,7 @@ from torch import nn
 from normscope.checks import Array
 from normscope.data import DataSet, load_data
 from normscope.errors import InputError
-from normscope.experiments.observing import Panel, Table, curve
+from normscope.experiments.observing import Panel, Table, columns, curve, training_panel
 from normscope.measure import activations, conditioning
 from normscope.nn import network
 from normscope.subject.transforms import apply_transform
@@ -24,7 +24,8 @@ CHANCE = math.log(10)
 DIVERGED = 1e3
 LARGEST = 1e14  # what an infinite kappa_p counts as: about what float64 resolves
 NORMS = {"none": "Plain", "batch": "BN"}
-MOMENTS = ("lambda_x", "lambda_g")
+LABELS = {"lambda_x": "lambda_max of layer inputs", "lambda_g": "lambda_max of output gradients"}
+MOMENTS = tuple(LABELS)
 Arm = Mapping[str, Any]
 
 
@@ -148,12 +149,10 @@ def kappa_parts(
     table: Table, name: str, shares: Sequence[float], plain: Arm, bn: Arm
 ) -> dict[str, Any]:
     """log10 of kappa_p of BN over Plain at each step and p."""
-    parts: dict[str, Any] = {}
-    for p in shares:
-        ratio = log_median(table, name, p, **bn) - log_median(table, name, p, **plain)
-        parts |= {f"step {s} ({p:.0%})": {"values": ratio[:, k]}
-                  for k, s in enumerate(steps_of(table))}  # fmt: skip
-    return {"parts": parts}
+    ratios = [log_median(table, name, p, **bn) - log_median(table, name, p, **plain)
+              for p in shares]  # fmt: skip
+    names = [f"step {s} ({p:.0%})" for p in shares for s in steps_of(table)]
+    return columns(np.concatenate(ratios, 1), names)
 
 
 def decades(table: Table, name: str, **arm: Any) -> Array:
@@ -178,11 +177,7 @@ def step_panels(
 
 def loss_panel(table: Table, figure: str, arms: Mapping[str, Arm]) -> Panel:
     """The training loss over the updates."""
-    rows = {title: table("losses", **arm).T for title, arm in arms.items()}
-    lines = [curve(title, range(len(row)), row) for title, row in rows.items()]
-    return Panel(
-        f"{figure}: training loss", "update", "cross-entropy of the mini-batch", tuple(lines)
-    )
+    return training_panel(table, f"{figure}: training loss", arms)
 
 
 def layer_panels(
@@ -198,7 +193,6 @@ def layer_panels(
                 layers = range(1, values.shape[-1] + 1)
                 shown = f"{title}, {steps_of(table)[k]} updates"
                 lines.append(curve(shown, layers, values[:, k].T, log=True))
-        made.append(
-            Panel(f"{figure}: {label}", "layer", label, tuple(lines), log_y=True, note=note)
-        )
+        shown = f"{figure}: {label}"
+        made.append(Panel(shown, "layer", label, tuple(lines), log_y=True, note=note))
     return made

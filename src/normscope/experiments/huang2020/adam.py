@@ -9,7 +9,7 @@ import numpy as np
 from normscope.checks import Array
 from normscope.experiments.huang2020 import _training as runs
 from normscope.experiments.huang2020.mlp_training import mlp
-from normscope.experiments.observing import Experiment, Panel, Scale, Table
+from normscope.experiments.observing import Experiment, Panel, Scale, Table, parts
 
 RATES = (1e-3, 5e-4, 1e-4)
 SGD: dict[str, Any] = {"optimizer": "sgd", "norm": "none"}
@@ -39,15 +39,13 @@ def observe(table: Table) -> dict[str, Any]:
     late = [runs.late_of(table, **arm) for arm in arms.values()]
     losses = [table("losses", **arm) for arm in arms.values()]
     spread = [np.log10(v[:, -v.shape[1] // 4 :]).std(1) for v in losses]
-    made["fig7-stability"] = {"parts": {
-        "loss": {"values": late[0] - late[1]}, "spread": {"values": spread[0] - spread[1]}
-    }}  # fmt: skip
-    parts: dict[str, Any] = {}
+    made["fig7-stability"] = parts({"loss": late[0] - late[1], "spread": spread[0] - spread[1]})
+    kappas: dict[str, Any] = {}
     for name, words in (("kappa_x", "inputs"), ("kappa_g", "gradients")):
         found = runs.kappa_parts(table, name, (0.5, 0.8), *arms.values())["parts"]
-        parts |= {f"{words}, {step}": part for step, part in found.items()}
+        kappas |= {f"{words}, {step}": part for step, part in found.items()}
     return made | {
-        "fig7-conditioning": {"parts": parts},
+        "fig7-conditioning": parts(kappas),
         "fig7-protocol": {"holds": [arm["lr"] in RATES for arm in arms.values()]},
     }
 
@@ -55,8 +53,7 @@ def observe(table: Table) -> dict[str, Any]:
 def panels(table: Table) -> list[Panel]:
     """Fig. VII, each network at its best rate, with SGD for comparison."""
     arms = {f"{runs.NORMS[norm]}, Adam at {arm['lr']:g}": arm for norm, arm in best(table).items()}
-    shown = {"lambda_x": "lambda_max of layer inputs", "lambda_g": "lambda_max of output gradients"}
-    by_layer = runs.layer_panels(table, "Fig. VII", arms | {"Plain, SGD": SGD}, shown)
+    by_layer = runs.layer_panels(table, "Fig. VII", arms | {"Plain, SGD": SGD}, runs.LABELS)
     return [*by_layer, *runs.step_panels(table, "Fig. VII", arms, 0.5)]
 
 

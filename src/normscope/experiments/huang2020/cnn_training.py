@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from normscope.experiments.huang2020 import _training as runs
-from normscope.experiments.observing import Experiment, Panel, Scale, Table
+from normscope.experiments.observing import Experiment, Panel, Scale, Table, parts
 
 NETS = {"vgg20": ("fig8", "Fig. VIII", "VGG-20"), "resnet20": ("fig9", "Fig. IX", "ResNet-20")}
 PLAIN, BN = {"norm": "none", "lr": 0.01}, {"norm": "batch", "lr": 0.1}
@@ -24,13 +24,12 @@ def observe(table: Table) -> dict[str, Any]:
         arms = [{"net": named(table, name)} | arm for arm in (PLAIN, BN, FAST)]
         late = [runs.late_of(table, **arm) for arm in arms]
         for panel, side in (("a", "x"), ("b", "g")):
-            parts = runs.kappa_parts(table, f"kappa_{side}", (0.8, 1.0), arms[0], arms[1])
-            made[f"{figure}-{panel}"] = parts
+            found = runs.kappa_parts(table, f"kappa_{side}", (0.8, 1.0), arms[0], arms[1])
+            made[f"{figure}-{panel}"] = found
         made[f"{figure}-c"] = {"values": late[0] - late[1]}
-        made[f"secC1-lr01-{name[:-2]}"] = {"parts": {
-            "not at 0.1": {"values": late[2] - (runs.CHANCE - 0.01)},
-            "at 0.01": {"values": runs.CHANCE - late[0]},
-        }}  # fmt: skip
+        made[f"secC1-lr01-{name[:-2]}"] = parts({
+            "not at 0.1": late[2] - (runs.CHANCE - 0.01), "at 0.01": runs.CHANCE - late[0]
+        })  # fmt: skip
     return made
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from normscope.experiments.huang2020._training import late_of, loss_panel, trial
 from normscope.experiments.huang2020.mlp_training import mlp
-from normscope.experiments.observing import Experiment, Panel, Scale, Table, curve
+from normscope.experiments.observing import Experiment, Panel, Scale, Table, curve, parts, slopes
 
 FREEZE = ["", "layer1", "layer[12]", "layer[123]", "layer[1234]"]
 
@@ -16,9 +16,11 @@ FREEZE = ["", "layer1", "layer[12]", "layer[123]", "layer[1234]"]
 def observe(table: Table) -> dict[str, Any]:
     """Late loss against the number of frozen layers."""
     late = np.array([late_of(table, freeze=name) for name in FREEZE]).T
-    slope = [np.polyfit(range(len(FREEZE)), row, 1)[0] for row in late]
-    parts = {"slope": {"values": slope}, "four against none": {"values": late[:, -1] - late[:, 0]}}
-    return {"secC2-mlp": {"parts": parts}}
+    found = {
+        "slope": slopes(range(len(FREEZE)), late),
+        "four against none": late[:, -1] - late[:, 0],
+    }
+    return {"secC2-mlp": parts(found)}
 
 
 def panels(table: Table) -> list[Panel]:

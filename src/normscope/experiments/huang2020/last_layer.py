@@ -8,7 +8,7 @@ import numpy as np
 
 from normscope.checks import Array
 from normscope.experiments.huang2020._training import last_step, loss_panel, steps_of, trial
-from normscope.experiments.observing import Experiment, Panel, Scale, Table, curve
+from normscope.experiments.observing import Experiment, Panel, Scale, Table, curve, parts
 
 NETS = {
     "ResNet": "resnet{depth}:width={width}",
@@ -38,20 +38,20 @@ def observe(table: Table) -> dict[str, Any]:
     kappas = [np.nanmean(of(table, "kappa_x", title), 1) for title in [*NETS][2:]]
     near, far = np.abs(top["bare"] - top["res"]), np.abs(top["bare"] - top["pre"])
     rank = table("trace_x", arm="ResNet_LastBN")[:, 0, 0] / (4 * table.rows[0][0]["width"])
-    parts = {}
+    larger = {}
     for name, v in (("ResNet", res), ("PreResNet without the last BN", bare)):
-        parts[f"largest, {name}"] = {"values": np.nanmax(v, 1) - top["pre"]}
-        parts[f"range, {name}"] = {"values": spread(v) - spread(pre)}
+        larger[f"largest, {name}"] = np.nanmax(v, 1) - top["pre"]
+        larger[f"range, {name}"] = spread(v) - spread(pre)
     varying = {}
     for name in PLAIN:
         ranges = [spread(of(table, "lambda_x", f"plain {name}{end}")) for end in ("", "_LastBN")]
-        varying[name] = {"values": ranges[0] - ranges[1]}
+        varying[name] = ranges[0] - ranges[1]
     return {
-        "fig15-lambda": {"parts": parts},
+        "fig15-lambda": parts(larger),
         "fig15-kappa": {"values": kappas[1] - kappas[0]},
         "fig15-component": {"values": far - near},
         "fig15-lastbn-trace": {"values": np.abs(rank - 1), "threshold": 0.01},
-        "secD3-varying": {"parts": varying},
+        "secD3-varying": parts(varying),
     }
 
 

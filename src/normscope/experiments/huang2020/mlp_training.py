@@ -9,7 +9,7 @@ from scipy import stats
 
 from normscope.checks import Array
 from normscope.experiments.huang2020 import _training as runs
-from normscope.experiments.observing import Experiment, Panel, Scale, Table, curve
+from normscope.experiments.observing import Experiment, Panel, Scale, Table, columns, curve, parts
 
 INITS = {"lecun-uniform": "random init", "he": "He init"}
 SETTINGS = {"init": [*INITS], "norm": [*runs.NORMS]}
@@ -42,19 +42,12 @@ def observe(table: Table) -> dict[str, Any]:
         "fig5-a-plain-kept": {"values": moved.max(-1), "threshold": 1.0},
         "fig5-a-bn": {"values": runs.decades(table, "lambda_x", **bn), "threshold": 1.0},
         "fig5-b-plain": {"values": slopes(gradients[:, 0, 1:-1])},
-        "fig5-b-bn": {"parts": {
-            f"step {s}": {"values": spread[:, k], "threshold": 2.0}
-            for k, s in enumerate(runs.steps_of(table))
-        }},
-        "fig5-c": {"parts": {
-            "Plain at ln 10": {"values": 0.01 - np.abs(stuck - runs.CHANCE)},
-            "BN below 1": {"values": 1 - trained},
-        }},
-        "fig5-f": {"parts": {
-            "Plain trains": {"values": runs.CHANCE - he_plain},
-            "BN trains": {"values": runs.CHANCE - he_bn},
-            "BN is faster": {"values": he_plain - he_bn},
-        }},
+        "fig5-b-bn": columns(spread, [f"step {s}" for s in runs.steps_of(table)], threshold=2.0),
+        "fig5-c": parts({
+            "Plain at ln 10": 0.01 - np.abs(stuck - runs.CHANCE), "BN below 1": 1 - trained}),
+        "fig5-f": parts({
+            "Plain trains": runs.CHANCE - he_plain, "BN trains": runs.CHANCE - he_bn,
+            "BN is faster": he_plain - he_bn}),
     }  # fmt: skip
     for name, moment in zip(("fig5-d", "fig5-e"), runs.MOMENTS, strict=True):
         ranges = [runs.decades(table, moment, **he[norm]) for norm in runs.NORMS]
@@ -75,20 +68,16 @@ def _units(table: Table) -> dict[str, Any]:
     bn = [table(n, init="he", norm="batch") for n in counts]
     return {f"fig13-{n}": {"values": rho} for n, rho in rows.items()} | {
         "fig13-bn": {"holds": [not np.any(seed) for seed in bn[0] + bn[1]]},
-        "fig13-training": {"parts": {n: {"values": v[:, -1].sum(-1)} for n, v in counts.items()}},
+        "fig13-training": parts({n: v[:, -1].sum(-1) for n, v in counts.items()}),
     }
 
 
 def panels(table: Table) -> list[Panel]:
     """Figs V and VI for both initializations, and Fig. XIII."""
     made = []
-    labels = {
-        "lambda_x": "lambda_max of layer inputs",
-        "lambda_g": "lambda_max of output gradients",
-    }
     for init, words in INITS.items():
         arms = {title: {"init": init, "norm": norm} for norm, title in runs.NORMS.items()}
-        made += runs.layer_panels(table, f"Fig. V, {words}", arms, labels)
+        made += runs.layer_panels(table, f"Fig. V, {words}", arms, runs.LABELS)
         made.append(runs.loss_panel(table, f"Fig. V, {words}", arms))
         made += runs.step_panels(table, f"Fig. VI, {words}", arms, 0.5)[:2]
     if "dying" in table.names:

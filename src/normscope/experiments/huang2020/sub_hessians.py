@@ -8,7 +8,7 @@ import numpy as np
 from scipy import stats
 
 from normscope.experiments.huang2020._matrices import NORMS, small_images, small_mlp
-from normscope.experiments.observing import Experiment, Panel, Scale, Table, curve
+from normscope.experiments.observing import Experiment, Panel, Scale, Table, curve, parts
 from normscope.measure import conditioning
 
 
@@ -37,16 +37,16 @@ def observe(table: Table) -> dict[str, Any]:
             high, low, fisher = (table(n, **arm) for n in ("largest", "smallest", "fisher"))
             rho = [stats.spearmanr(h, f).statistic for h, f in zip(high, fisher, strict=True)]
             name = f"{title} of {depth} layers"
-            ranks[name] = {"values": rho}
+            ranks[name] = rho
             share = (low / high)[:, :-1]  # of the hidden layers: the loss is convex in the last
             negative[name] = {"error": np.maximum(-share, 0).min(1).min(), "size": 3456}
             if norm == "none":
                 equal[name] = {"error": np.abs(high / fisher - 1).max(1), "size": 3456}
     return {
-        "secB-subhessian-size": {"parts": ranks},
-        "subhessian-equals-fim": {"parts": equal},
-        "secB-subhessian-sign": {"parts": negative},
-        "sign-with-bn": {"parts": {n: part for n, part in negative.items() if n.startswith("BN")}},
+        "secB-subhessian-size": parts(ranks),
+        "subhessian-equals-fim": parts(equal),
+        "secB-subhessian-sign": parts(negative),
+        "sign-with-bn": parts({n: part for n, part in negative.items() if n.startswith("BN")}),
     }
 
 
