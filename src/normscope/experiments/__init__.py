@@ -7,4 +7,4 @@ from normscope.experiments.experiment import Scale as Scale
 from normscope.experiments.experiment import Table as Table
 from normscope.experiments.experiment import curve as curve
 from normscope.experiments.experiment import experiments as experiments
-from normscope.experiments.rules import judge as judge
+from normscope.results.rules import judge as judge

@@ -12,9 +12,9 @@ from importlib import resources
 from typing import Any
 
 from normscope.errors import InputError
-from normscope.experiments.rules import RULES
 from normscope.registry import check_choice
 from normscope.results.ledger import PAPERS
+from normscope.results.rules import RULES
 
 _TOML = "tomllib" if sys.version_info >= (3, 11) else "tomli"
 KINDS = ("paper", "ours", "guard")

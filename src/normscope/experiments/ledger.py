@@ -12,9 +12,9 @@ from typing import Any
 from normscope.experiments.claim import Claim, claims
 from normscope.experiments.experiment import Experiment, experiments
 from normscope.experiments.reproduce import Outcome, judged, verdict_without_run
-from normscope.experiments.rules import NOT_RUN, Judgement
 from normscope.record import plain_data
 from normscope.results.ledger import PAPERS, Ledger, LedgerRow, PaperLedger
+from normscope.results.rules import NOT_RUN, Judgement
 
 
 def updated(old: Ledger, outcomes: Iterable[Outcome]) -> Ledger:

@@ -20,9 +20,9 @@ from normscope.experiments.reproduce import (
     run,
     verdict_without_run,
 )
-from normscope.experiments.rules import BLOCKED, NOT_RUN
 from normscope.record import plain_data, plain_values
 from normscope.results.ledger import PAPERS, VERDICTS, ledger_folder, shipped_ledger
+from normscope.results.rules import BLOCKED, NOT_RUN
 from normscope.sweeps.plan import grid
 
 IDS = list(experiments())

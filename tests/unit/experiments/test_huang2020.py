@@ -21,7 +21,7 @@ from normscope.experiments.huang2020 import (
     printed,
     scaling,
 )
-from normscope.experiments.rules import judge
+from normscope.results.rules import judge
 
 SMALL = {"depth": 3, "width": 5, "samples": 150, "data": "digits", "seed": 3}
 

@@ -9,7 +9,7 @@ import normscope as ns
 from normscope.experiments.luo2019 import _common, formulas, neuron
 from normscope.experiments.luo2019 import parts as part_arms
 from normscope.experiments.observing import over_sizes
-from normscope.experiments.rules import judge
+from normscope.results.rules import judge
 from normscope.theory import teacher_student as ts
 
 

@@ -12,7 +12,7 @@ from normscope.errors import InputError
 from normscope.experiments import observing
 from normscope.experiments.experiment import Table
 from normscope.experiments.reproduce import rounded
-from normscope.experiments.rules import judge
+from normscope.results.rules import judge
 
 A, B = {"norm": "batch"}, {"norm": "none"}
 RUNS = {("batch", 1): [4.0, 1.0], ("batch", 0): [2.0, 0.5], ("none", 0): [3.0, 3.0],

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from normscope.errors import InputError
-from normscope.experiments.rules import (
+from normscope.results.rules import (
     BLOCKED,
     FAILED,
     PARTLY,

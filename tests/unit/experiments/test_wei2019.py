@@ -9,9 +9,9 @@ import torch
 import normscope as ns
 from normscope.experiments.claim import claims
 from normscope.experiments.experiment import Table
-from normscope.experiments.rules import judge
 from normscope.experiments.wei2019 import _boundary, _map, claim31, fig1, fisher, training
 from normscope.experiments.wei2019._common import PLOTTED, critical, lambda_of, spec_of
+from normscope.results.rules import judge
 
 
 def test_the_lines_of_the_theories_by_hand():

@@ -12,7 +12,7 @@ from normscope.checks import Array
 from normscope.experiments.bjorck2018._common import slope
 from normscope.experiments.experiment import Experiment, Scale, Table
 from normscope.experiments.observing import Panel, columns, curve, over_sizes, parts
-from normscope.experiments.rules import fitted_slope
+from normscope.results.rules import fitted_slope
 from normscope.theory import randmat
 
 FACTORS = (1, 2, 5, 10)  # of Fig. 8

@@ -12,11 +12,11 @@ import torch
 
 from normscope.checks import Array
 from normscope.experiments.observing import Panel, Table, curve, over_sizes
-from normscope.experiments.rules import fitted_slope
 from normscope.measure import Risk
 from normscope.measure.gram import gram_matrix
 from normscope.nn.build import build
 from normscope.results.prediction import Prediction
+from normscope.results.rules import fitted_slope
 from normscope.seeds import child_seed
 from normscope.spec import NetworkSpec, mlp
 from normscope.theory import predict

@@ -9,7 +9,7 @@ import torch
 
 from normscope.experiments.karakida2019 import _common as common
 from normscope.experiments.observing import Curve, Experiment, Panel, Scale, Table, curve, parts
-from normscope.experiments.rules import fitted_slope
+from normscope.results.rules import fitted_slope
 
 NETS = ("relu", "tanh")
 

@@ -10,7 +10,7 @@ import torch
 import normscope as ns
 from normscope.experiments.experiment import Experiment, Scale, Table
 from normscope.experiments.observing import Panel, columns, curve, over_sizes, parts
-from normscope.experiments.rules import fitted_slope
+from normscope.results.rules import fitted_slope
 
 SIZES = (16, 32, 64, 128, 256)
 LAYERS = ("norm1", "norm2")

@@ -71,13 +71,9 @@ def judge(rule: str, observation: Observation, parameters: Mapping[str, Any]) ->
     Rules that test agreement share their rate of false refusals over the parts (Bonferroni), or a
     claim of many parts would often fail.
     """
-    function = RULES[rule]
     if "parts" not in observation:
-        return function(observation, **parameters)
-    if not observation["parts"]:
-        raise InputError("An observation has an empty list of parts: nothing can be judged.")
-    shared = {"family": len(observation["parts"])} if rule in AGREEMENT else {}
-    parts = {n: function(p, **parameters, **shared) for n, p in observation["parts"].items()}
+        return RULES[rule](observation, **parameters)
+    parts = judge_parts(rule, observation, parameters)
     count = {v: [n for n, p in parts.items() if p.verdict == v] for v in VERDICTS}
     good, bad = len(count[REPRODUCED]), len(count[FAILED])
     verdict = REPRODUCED if good == len(parts) else PARTLY if good or count[PARTLY] else FAILED
@@ -93,6 +89,16 @@ def judge(rule: str, observation: Observation, parameters: Mapping[str, Any]) ->
         one.tolerance, f"{listed}. {worst}: {one.reason}", min(seeds, default=None),
         max(needed, default=None),
     )  # fmt: skip
+
+
+def judge_parts(
+    rule: str, observation: Observation, parameters: Mapping[str, Any]
+) -> dict[str, Judgement]:
+    """What a rule says of each part of an observation, by name."""
+    if not observation["parts"]:
+        raise InputError("An observation has an empty list of parts: nothing can be judged.")
+    shared = {"family": len(observation["parts"])} if rule in AGREEMENT else {}
+    return {n: RULES[rule](p, **parameters, **shared) for n, p in observation["parts"].items()}
 
 
 def identity(observation: Observation, *, factor: float = 100.0, holds: bool = True) -> Judgement:
