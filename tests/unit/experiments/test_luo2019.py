@@ -6,7 +6,7 @@ import torch
 from torch.nn import functional
 
 import normscope as ns
-from normscope.experiments.luo2019 import _common, formulas, neuron
+from normscope.experiments.luo2019 import _common, batch_sizes, dropout_order, formulas, neuron
 from normscope.experiments.luo2019 import parts as part_arms
 from normscope.experiments.observing import over_sizes
 from normscope.results.rules import judge
@@ -92,3 +92,21 @@ def test_information_of_the_scales_against_a_difference_quotient():
         np.mean(layers), rel=1e-6
     )
     assert model.training
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+def test_shift_of_the_variance_by_dropout_is_that_of_centred_values(dropout):
+    """Kept values are divided by 1 - p: the variance of what has mean 0 grows by 1 / (1 - p)."""
+    torch.manual_seed(1)
+    x, norm = torch.randn(4000, 8), torch.nn.BatchNorm1d
+    model = torch.nn.Sequential(norm(8), torch.nn.Dropout(dropout), norm(8))
+    found = dropout_order.shift(model, x, batch=100)
+    spread = np.sqrt((3 / (1 - dropout) - 1) / (len(x) * dropout_order.PASSES * 8)) / np.log(10)
+    assert abs(found + np.log10(1 - dropout)) < 5 * spread
+
+
+def test_every_arm_of_the_batch_sizes_is_drawn_and_builds():
+    drawn = batch_sizes.EXPERIMENT.at("desk").settings["arm"]
+    assert drawn == list(batch_sizes.ARMS)
+    size, unit = batch_sizes.LARGE, batch_sizes.EXPERIMENT.at("desk").settings["unit"]
+    assert (unit, size * unit) == (128, 1024)  # the names of the arms say so

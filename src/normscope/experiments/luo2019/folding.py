@@ -115,7 +115,7 @@ EXPERIMENT = Experiment(
                         "rate": 1e-3, "batch": 32}, seeds=2, seconds=4),
         "desk": Scale([{**_DESK, "net": "mlp:768-256-256-10", "epochs": 30, "tuned": 60},
                        {**_DESK, "net": "cnn6:side=16,width=16", "epochs": 10, "tuned": 20}],
-                      seeds=range(10, 15), seconds=600, data=("cifar10",)),
+                      seeds=range(10, 15), seconds=560, data=("cifar10",)),
         "paper": Scale({**_DESK, "net": "cnn6", "data": "cifar10", "samples": 50_000, "epochs": 100,
                         "tuned": 500}, seeds=3, seconds=4e6, data=("cifar10",)),
     },

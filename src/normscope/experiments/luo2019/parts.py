@@ -188,7 +188,7 @@ EXPERIMENT = Experiment(
              "lr": 0.05, "batch": 32, "level": 3.0}), seeds=2, seconds=8),
         "desk": Scale(_grid({**_DESK, "net": "mlp:768-256-256-10", "epochs": 30, "lr": 0.02},
                             {**_DESK, "net": "cnn6:side=16,width=16", "epochs": 40, "lr": 0.02}),
-                      seeds=range(10, 15), seconds=1000, data=("cifar10",)),
+                      seeds=range(10, 15), seconds=1250, data=("cifar10",)),
         "paper": Scale(_grid(
             {"net": "mlp:3072-256-256-10", "data": "cifar10", "samples": 50_000, "epochs": 100,
              "lr": 0.02, "batch": 128, "level": 0.05},
