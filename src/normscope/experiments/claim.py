@@ -37,6 +37,8 @@ class Claim:
         kind: ``"paper"``, ``"ours"`` (a control or a correction) or ``"guard"`` (cannot fail).
         group: ``"theorem"``, ``"equation"``, ``"figure"``, ``"table"``, ``"text"``, ``"misprint"``.
         limits: what the row does *not* show, stand-ins, choices where the paper is silent.
+        changed: what was changed in the claim or its rule after the run had been seen; empty if
+            nothing was.
         wrong: for "what the paper got wrong": the correction in one sentence.
         stand_in: for a row that is blocked by scale: id of the row that was run in its place, or
             why none can exist.
@@ -54,6 +56,7 @@ class Claim:
     kind: str = "paper"
     group: str = "text"
     limits: str = ""
+    changed: str = ""
     wrong: str = ""
     stand_in: str = ""
     parameters: Mapping[str, Any] = field(default_factory=dict)

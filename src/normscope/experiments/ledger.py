@@ -69,8 +69,8 @@ def row_of(claim: Claim, experiment: Experiment | None, one: Judgement, **run: A
         claim.id, claim.place, claim.statement, claim.kind, claim.group, expected, one.observed,
         one.error, one.tolerance, one.verdict, one.reason, claim.rule, dict(claim.parameters),
         claim.experiment, claim.observation if experiment else "", seeds=one.seeds,
-        seeds_needed=one.seeds_needed, limits=claim.limits, wrong=claim.wrong,
-        stand_in=claim.stand_in,
+        seeds_needed=one.seeds_needed, limits=claim.limits, changed=claim.changed,
+        wrong=claim.wrong, stand_in=claim.stand_in,
         hours=experiment.hours if experiment else None, **run,
     )  # fmt: skip
 

@@ -54,6 +54,7 @@ class LedgerRow:
         versions: versions of the packages that ran it.
         cpu_seconds: CPU-seconds of the whole experiment.
         limits: what the row does *not* show.
+        changed: what was changed in the claim or its rule after the run had been seen.
         wrong: what the paper got wrong, in one sentence.
         stand_in: what was run in place of a row that is blocked by scale.
         hours: GPU-hours of the paper's own scale, if no desk can run it.
@@ -82,6 +83,7 @@ class LedgerRow:
     versions: Mapping[str, str] = field(default_factory=dict)
     cpu_seconds: float = 0.0
     limits: str = ""
+    changed: str = ""
     wrong: str = ""
     stand_in: str = ""
     hours: float | None = None

@@ -140,6 +140,7 @@ def test_every_edit_is_found_and_its_row_named(name, ledger, tmp_path):
         ({"tolerance": 7.0}, "tolerance is 7.0 there"),
         ({"kind": "ours"}, "kind is 'ours' there"),
         ({"limits": "None."}, "limits is 'None.' there"),
+        ({"changed": "The rule."}, "changed is 'The rule.' there"),
         ({"rule": "bound"}, "rule is 'bound' there"),
         ({"parameters": {"sigma": True}}, "parameters is {'sigma': True} there"),
         ({"reads": "loss"}, "reads is 'loss' there"),
