@@ -36,6 +36,12 @@ def resnet(depth: int, norm: str, seed: int, *, data: str, width: int = 16, **op
     return made.float()
 
 
+def density(values: Array, bins: int = 40) -> Array:
+    """A histogram: middles of the bins, and the density in them."""
+    height, edges = np.histogram(values, bins, density=True)
+    return np.stack([(edges[:-1] + edges[1:]) / 2, height])
+
+
 def slope(x: Array, y: Array) -> tuple[float, float]:
     """Slope of a straight line, and the share of the variance that it explains."""
     fit = np.polyfit(x, y, 1)

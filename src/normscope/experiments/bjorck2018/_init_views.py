@@ -11,7 +11,7 @@ from scipy import stats
 
 from normscope.checks import Array
 from normscope.experiments.bjorck2018._common import NAMES, slope
-from normscope.experiments.observing import Curve, Panel, Table, curve, parts
+from normscope.experiments.observing import Panel, Table, curve, parts
 
 WAYS = ("pad", "projection")
 MAIN, TABLE = (18, 54, 90), (18, 19, 54, 55, 90, 91)
@@ -170,22 +170,18 @@ def _printed(none: Table, batch: Table) -> dict[str, Any]:
         "fig2-scale": {"values": none("std")[:, 54] / batch("std")[:, 54]},
         "fig3-scale": {"values": none("largest_output")},
         "tab1-bn-100": parts({f"layer {k}": 1 / _aligned(batch)[:, k - 1] for k in MAIN}),
-        "tab1-ratio": {"parts": {
+        "tab1-ratio": parts({
             f"layer {k}": {"values": _term(none, 4, k) / _term(batch, 4, k),
                            "expected": PAPER["none"][k][3] / PAPER["batch"][k][3]}
-            for k in TABLE}},
+            for k in TABLE}),
     }  # fmt: skip
     inside = []
     for norm, short, mine in (("batch", "bn", batch), ("none", "plain", none)):
         for k, cells in PAPER[norm].items():
-            found: dict[str, Any] = {
-                f"T{t}": {"values": _term(mine, t, k) * 1e6, "expected": cells[t - 1]}
-                for t in (1, 2, 3, 4)
-            }
-            made[f"{'tab1' if k in MAIN else 'tab4'}-layer{k}-{short}"] = {"parts": found}
-            inside += [
-                _inside(np.log10(c["values"]), np.log10(c["expected"])) for c in found.values()
-            ]
+            mean = {f"T{t}": (_term(mine, t, k) * 1e6, cell) for t, cell in enumerate(cells, 1)}
+            found = {name: {"values": v, "expected": cell} for name, (v, cell) in mean.items()}
+            made[f"{'tab1' if k in MAIN else 'tab4'}-layer{k}-{short}"] = parts(found)
+            inside += [_inside(np.log10(v), np.log10(cell)) for v, cell in mean.values()]
     return made | {"tab1-columns": {"holds": inside}}
 
 
@@ -210,7 +206,7 @@ def panels(table: Table) -> list[Panel]:
         made.append(Panel(f"Fig. 18, {name}", "mean of an in-channel of layer 35, before ReLU",
                           "mean |gradient| of its weights", (curve(name, x, y),)))  # fmt: skip
         x, y = one[n]["points"]
-        line = Curve("equal", (0.0, float(x.max())), (0.0, float(x.max())), style="dashed")
+        line = curve("equal", [0, x.max()], [0, x.max()], style="dashed")
         made.append(Panel(f"Fig. 23, {name}", "sum |d| of a weight of layer 54", "|sum d|",
                           (curve(name, x, y), line)))  # fmt: skip
     for figure, rows in ((20, one["none"]["classes"][None]), (21, both["none"]("classes"))):
@@ -220,9 +216,8 @@ def panels(table: Table) -> list[Panel]:
             (curve("unnormalized", range(1, shares.shape[1] + 1), shares.T, log=True),),
             log_y=figure == 21))  # fmt: skip
     for which, title in (("large", "a well aligned weight"), ("small", "a small gradient")):
-        made.append(
-            _density("Fig. 22", title, "term d of layer 90", one["none"][f"{which}_density"])
-        )
+        values = one["none"][f"{which}_density"]
+        made.append(_density("Fig. 22", title, "term d of layer 90", values))
     return sorted(made, key=_figure)
 
 
@@ -233,12 +228,7 @@ def _figure(panel: Panel) -> int:
 
 
 def _density(figure: str, name: str, x: str, values: Array) -> Panel:
-    return Panel(f"{figure}, {name}", x, "density", (_shape(name, values),))
-
-
-def _shape(name: str, values: Array) -> Curve:
-    x, y = (tuple(float(v) for v in row) for row in values)
-    return Curve(name, x, y)
+    return Panel(f"{figure}, {name}", x, "density", (curve(name, *values),))
 
 
 def _over_depth(both: Mapping[str, Table]) -> list[Panel]:
@@ -275,7 +265,7 @@ def _channel_panels(one: Mapping[str, Mapping[str, Any]]) -> list[Panel]:
                           "mean |gradient|, share of the largest", tuple(curves)))  # fmt: skip
     for n, figure in (("none", 13), ("batch", 14)):
         for number, shapes in zip(SHOWN, one[n]["shapes"], strict=True):
-            curves = [_shape(f"channel {c}", xy) for c, xy in enumerate(shapes, 1)]
+            curves = [curve(f"channel {c}", *xy) for c, xy in enumerate(shapes, 1)]
             made.append(Panel(f"Fig. {figure}, {NAMES[n]}, layer {number}", "output of the layer",
                               "density", tuple(curves)))  # fmt: skip
     return made

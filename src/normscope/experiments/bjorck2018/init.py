@@ -16,7 +16,7 @@ from torch.nn import functional
 from torch.nn import grad as torch_grad
 
 from normscope.checks import Array
-from normscope.experiments.bjorck2018._common import DIGITS, images, layer, resnet
+from normscope.experiments.bjorck2018._common import DIGITS, density, images, layer, resnet
 from normscope.experiments.bjorck2018._init_views import CLASSES, SHOWN, WAYS, observe, panels
 from normscope.experiments.observing import Experiment, Scale
 from normscope.measure.probes.signals import signals
@@ -135,12 +135,7 @@ def _shapes(out: Tensor) -> tuple[float, Array]:
     z = (rows - rows.mean(1, keepdim=True)) / rows.std(1, keepdim=True, correction=0)
     bimodal = ((z**3).mean(1) ** 2 + 1) / (z**4).mean(1) > 5 / 9
     chosen = [rows[int(k)].numpy() for k in np.linspace(0, len(rows) - 1, 4)]
-    return float(bimodal.double().mean()), np.array([_density(row, 40) for row in chosen])
-
-
-def _density(values: Array, bins: int) -> Array:
-    density, edges = np.histogram(values, bins, density=True)
-    return np.stack([(edges[:-1] + edges[1:]) / 2, density])
+    return float(bimodal.double().mean()), np.array([density(row) for row in chosen])
 
 
 def _summands(weight: Any, x: Tensor, out: Any) -> dict[str, Any]:
@@ -159,7 +154,7 @@ def _summands(weight: Any, x: Tensor, out: Any) -> dict[str, Any]:
         sides = [float((d > 0).double().sum()), float((d < 0).double().sum())]
         made[f"{name}_shift"] = float(d.mean().abs() / d.std())
         made[f"{name}_sign"] = max(sides) / sum(sides)
-        made[f"{name}_density"] = _density(d.numpy(), 60)
+        made[f"{name}_density"] = density(d.numpy(), 60)
     return made
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from scipy import stats
 
 from normscope.checks import Array
-from normscope.experiments.bjorck2018._common import slope
+from normscope.experiments.bjorck2018._common import density, slope
 from normscope.experiments.experiment import Experiment, Scale, Table
 from normscope.experiments.observing import Panel, columns, curve, over_sizes, parts
 from normscope.results.rules import fitted_slope
@@ -34,7 +34,7 @@ def trial(size: int, seed: int) -> dict[str, Any]:
         "over_median": [float(s[0] / np.median(s)) for s in rows],
         "kurtosis": [float(stats.kurtosis(s, fisher=False)) for s in rows],
         "mean_square": [float(np.mean(s**2)) for s in rows],
-        "densities": np.array([_density(s) for s in rows]),
+        "densities": np.array([density(s) for s in rows]),
     }
 
 
@@ -43,11 +43,6 @@ def _printed_distance(values: Array, factors: int) -> float:
     below = randmat.squared_cdf(np.sort(values), factors)
     steps = np.arange(len(values) + 1) / len(values)
     return float(np.maximum(np.abs(below - steps[1:]), np.abs(below - steps[:-1])).max())
-
-
-def _density(values: Array) -> Array:
-    height, edges = np.histogram(values, 40, density=True)
-    return np.stack([(edges[:-1] + edges[1:]) / 2, height])
 
 
 def observe(table: Table) -> dict[str, Any]:
@@ -118,8 +113,8 @@ def _mass(factors: int) -> float:
     nodes, weights = np.polynomial.legendre.leggauss(200)
     t, edge = (nodes + 1) * np.pi / 4, randmat.squared_edge(factors)
     u = np.sin(t)
-    density = randmat.squared_density(edge * u ** (factors + 1), factors)
-    inner = density * edge * (factors + 1) * u**factors * np.cos(t)
+    height = randmat.squared_density(edge * u ** (factors + 1), factors)
+    inner = height * edge * (factors + 1) * u**factors * np.cos(t)
     return float(weights @ inner * np.pi / 4)
 
 
@@ -130,8 +125,8 @@ def panels(table: Table) -> list[Panel]:
     for i, m in enumerate(FACTORS):
         edge = randmat.singular_edge(m)
         grid = np.linspace(edge / 80, edge, 200)[:-1]
-        density = randmat.singular_density(grid, m)
-        theory = curve("large matrices", grid, density, style="line")
+        law = randmat.singular_density(grid, m)
+        theory = curve("large matrices", grid, law, style="line")
         runs = [curve(f"run {r + 1}", *rows[i]) for r, rows in enumerate(top("densities")[:5])]
         made.append(Panel(f"Fig. 8, {m} factors", "singular value", "density", (*runs, theory),
                           log_y=True))  # fmt: skip
