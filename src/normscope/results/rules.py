@@ -83,9 +83,10 @@ def judge(rule: str, observation: Observation, parameters: Mapping[str, Any]) ->
     listed = "; ".join(f"{v}: {_named(names)}" for v, names in count.items() if names)
     seeds = [p.seeds for p in parts.values() if p.seeds is not None]
     needed = [p.seeds_needed for p in parts.values() if p.seeds_needed is not None]
-    one = parts[worst]
+    one, n = parts[worst], len(parts)
+    unknown = f"{len(count[UNDECIDED])} of {n} parts undecided"
     return Judgement(
-        verdict, f"{good} of {len(parts)}", f"{len(parts)} of {len(parts)}", one.error,
+        verdict, unknown if verdict == UNDECIDED else f"{good} of {n}", f"{n} of {n}", one.error,
         one.tolerance, f"{listed}. {worst}: {one.reason}", min(seeds, default=None),
         max(needed, default=None),
     )  # fmt: skip
@@ -124,6 +125,7 @@ def identity(observation: Observation, *, factor: float = 100.0, holds: bool = T
     low, high = (REPRODUCED, FAILED) if holds else (FAILED, REPRODUCED)
     verdict = low if error <= tolerance else high if error >= 1000 * tolerance else UNDECIDED
     words = f"largest relative error {error:.2g}, rounding allows {tolerance:.2g}"
+    words += "" if holds else "; claimed not to hold"
     return Judgement(verdict, error, 0.0, error, tolerance, words, n)
 
 
@@ -172,8 +174,8 @@ def number(
     digits = DIGITS * (1.0 if log10 else max(abs(mean), abs(goal)))
     tolerance, error = allowed(n), abs(mean - goal)
     limit = resolution if resolution is not None else (WIDEST if log10 else math.inf)
-    unit = " decades" if log10 else ""
-    words = f"{_back(mean, log10):.4g} against {target:.4g}: off by {error:.2g}{unit}, "
+    unit, compared = (" decades", ", compared as log10") if log10 else ("", "")
+    words = f"{_back(mean, log10):.4g} against {target:.4g}{compared}: off by {error:.2g}{unit}, "
     words += f"{tolerance:.2g} allowed"
     verdict, needed = FAILED if error > tolerance else REPRODUCED, None
     if verdict == REPRODUCED and tolerance > limit:
@@ -234,8 +236,9 @@ def formula(
         fit, se = _polynomial(x, gap, errors, 2, spread=max(abs(fit[1]), np.finfo(float).eps))
     offset = float(fit[0])
     tolerance = _three(n, family) * se
-    words = f"in the limit of large sizes off by {offset:+.3g} +- {se:.2g}"
-    words += " of the theory" if relative else ""
+    percent = f"{100 * offset:+.2g} % +- {100 * se:.2g} %"
+    shown = percent if relative else f"{offset:+.3g} +- {se:.2g}"
+    words = f"in the limit of large sizes differs from theory by {shown}"
     verdict, needed = REPRODUCED if abs(offset) <= tolerance else FAILED, None
     if verdict == REPRODUCED and tolerance > resolution:
         verdict, words = UNDECIDED, f"too noisy: {words}"
@@ -289,7 +292,9 @@ def sign(
         return nothing
     quantile = _three if sigma else _student
     tolerance = quantile(n) * se
-    words = f"{mean:.3g}, claimed {above} {border:.3g}; noise {tolerance:.2g}"
+    there = "on the claimed side" if distance > 0 else "on the other side"
+    words = f"{mean:.3g}, claimed {above} {border:.3g}: {there} by {abs(distance):.2g}, "
+    words += f"noise {tolerance:.2g}"
     needed = None
     if distance == 0 and se == 0:
         verdict, words = FAILED, "no difference in any run"
@@ -329,6 +334,9 @@ def bound(
     tolerance = _three(n, family) * se + float(observation.get("slack", slack))
     verdict, needed = REPRODUCED if side * mean >= -tolerance else FAILED, None
     words = f"inside the bound by {side * mean:.3g}, noise {tolerance:.2g}"
+    if side * mean < 0:
+        beyond = "within" if verdict == REPRODUCED else "beyond"
+        words = f"violated by {-side * mean:.3g}, {beyond} the noise of {tolerance:.2g}"
     if verdict == REPRODUCED and tolerance > resolution and side * mean < tolerance:
         verdict, words = UNDECIDED, f"too noisy: {words}"
         needed = _first(lambda runs: _three(runs, family) * se * math.sqrt(n / runs) <= resolution)

@@ -488,7 +488,10 @@ def test_parts(verdicts, whole):
     seen = {"parts": {f"part {i}": part(v) for i, v in enumerate(verdicts)}}
     one = judge("sign", seen, {})
     good = verdicts.count(REPRODUCED)
-    assert (one.verdict, one.observed) == (whole, f"{good} of {len(verdicts)}")
+    found = f"{good} of {len(verdicts)}"
+    if whole == UNDECIDED:
+        found = f"{verdicts.count(UNDECIDED)} of {len(verdicts)} parts undecided"
+    assert (one.verdict, one.observed) == (whole, found)
     assert one.seeds == min(len(part(v)["values"]) for v in verdicts)
     assert (one.seeds_needed is not None) == (UNDECIDED in verdicts)
     for i, verdict in enumerate(verdicts):
@@ -607,3 +610,31 @@ def test_an_interval_of_one_run_or_without_a_value_decides_nothing():
     none = {"value": NAN, "interval": [NAN, NAN], "n": 5, "why": "nothing there"}
     found = within(none, expected=-1.0, slack=0.5)
     assert (found.verdict, found.reason) == (UNDECIDED, "nothing there")
+
+
+@pytest.mark.parametrize(
+    ("rule", "seen", "given", "words"),
+    [
+        ("identity", {"error": [0.3]}, {"holds": False}, "; claimed not to hold"),
+        ("number", {"values": [9.0, 10.0, 11.0], "expected": 10.0}, {"log10": True},
+         "against 10, compared as log10: off by"),
+        ("sign", {"mean": 0.5, "se": 0.1, "n": 9}, {},
+         "0.5, claimed above 0: on the claimed side by 0.5, noise"),
+        ("sign", {"mean": 0.5, "se": 0.1, "n": 9}, {"direction": "negative"},
+         "0.5, claimed below 0: on the other side by 0.5, noise"),
+        ("bound", {"mean": 0.5, "se": 0.1, "n": 9}, {}, "inside the bound by 0.5, noise 0.3"),
+        ("bound", {"mean": -0.2, "se": 0.1, "n": 9}, {}, "violated by 0.2, within the noise of 0.3"),
+        ("bound", {"mean": 0.5, "se": 0.1, "n": 9}, {"direction": "negative"},
+         "violated by 0.5, beyond the noise of 0.3"),
+        ("formula", {"sizes": [10], "values": [[0.99, 0.98]], "theory": [1.0]}, {},
+         "differs from theory by -1.5 % +- 0.5 %"),
+    ],
+)  # fmt: skip
+def test_the_reason_in_words(rule, seen, given, words):
+    assert words in judge(rule, seen, given).reason
+
+
+def test_an_undecided_claim_counts_its_open_parts():
+    parts = {name: {"values": [1.0]} for name in "abcd"}
+    one = judge("sign", {"parts": parts}, {})
+    assert (one.verdict, one.observed) == (UNDECIDED, "4 of 4 parts undecided")
