@@ -9,29 +9,23 @@ import numpy as np
 import normscope as ns
 from normscope.experiments.experiment import Experiment, Scale, Table
 from normscope.experiments.luo2019._training import images, train
-from normscope.experiments.observing import by_seed, parts, training_panel
+from normscope.experiments.observing import Panel, by_seed, parts, training_panel
 from normscope.nn.norm import PopulationRefresher
-from normscope.results.panel import Panel
 from normscope.train import adaptive_gamma_decay, gamma_decay
 
 LARGE = 8  # times the batch size of the others, and twice their epochs
 ZETAS = (1e-4, 1e-2)
 PN = {"norm": "population", "norm_options": {"stat_grad": "batch"}}
 ARMS: dict[str, dict[str, Any]] = {  # sizes in units of the paper's 128
-    "BN 128": {},
-    "BN 16 of 128": {"piece": 1 / 8},
-    "BN 1024": {"size": LARGE},
-    "BN 128 of 1024": {"size": LARGE, "piece": 1},
+    "BN 128": {}, "BN 16 of 128": {"piece": 1 / 8},
+    "BN 1024": {"size": LARGE}, "BN 128 of 1024": {"size": LARGE, "piece": 1},
     "BN 1024, dropout 0.1": {"size": LARGE, "dropout": 0.1},
     **{f"BN 1024, zeta {zeta:g}": {"size": LARGE, "zeta": zeta} for zeta in ZETAS},
-    "PN": PN,
-    "PN + gamma decay": {**PN, "decay": True},
-    "WN": {"norm": "weight"},
-    "WN, dropout 0.2": {"norm": "weight", "dropout": 0.2},
-    "BN 32": {"size": 1 / 4},
-    "BN 32, dropout 0.1": {"size": 1 / 4, "dropout": 0.1},
+    "PN": PN, "PN + gamma decay": {**PN, "decay": True},
+    "WN": {"norm": "weight"}, "WN, dropout 0.2": {"norm": "weight", "dropout": 0.2},
+    "BN 32": {"size": 1 / 4}, "BN 32, dropout 0.1": {"size": 1 / 4, "dropout": 0.1},
     "BN 32, dropout 0.2": {"size": 1 / 4, "dropout": 0.2},
-}
+}  # fmt: skip
 NAMES = {"train": "training loss", "loss": "validation loss", "accuracy": "validation accuracy"}
 
 
@@ -110,11 +104,10 @@ def panels(table: Table) -> list[Panel]:
     shown = [("Fig. 2a", ours, ("train", "loss")), ("Fig. 2b", ours, ("accuracy",)),
              ("Fig. 2g", dropout, ("train", "loss")), ("Fig. 2h", dropout, ("accuracy",)),
              ("App. B.3", appendix, ("loss", "accuracy"))]  # fmt: skip
-    return [
-        training_panel(table, f"Luo et al. 2019, {place}: {NAMES[key]}",
-                       {name: {"arm": name} for name in names}, key, x="epoch", y=NAMES[key])
-        for place, names, keys in shown for key in keys
-    ]  # fmt: skip
+    return [training_panel(table, f"Luo et al. 2019, {place}: {NAMES[key]}",
+                           {name: {"arm": name} for name in names}, key, x="epoch, from 0",
+                           y=NAMES[key])
+            for place, names, keys in shown for key in keys]  # fmt: skip
 
 
 EXPERIMENT = Experiment(
@@ -130,7 +123,4 @@ EXPERIMENT = Experiment(
         "paper": Scale({"arm": list(ARMS), "net": "resnet18", "data": "cifar10", "samples": 50_000,
                         "epochs": 100, "unit": 128, "lr": 0.05, "population": 10_000}, seeds=3,
                        seconds=2e7, data=("cifar10",)),
-    },
-    observe=observe,
-    panels=panels,
-)  # fmt: skip
+    }, observe=observe, panels=panels)  # fmt: skip

@@ -10,8 +10,7 @@ from torch import nn
 import normscope as ns
 from normscope.experiments.experiment import Experiment, Scale, Table
 from normscope.experiments.luo2019._training import images, train
-from normscope.experiments.observing import arm_bars, paired, parts
-from normscope.results.panel import Panel
+from normscope.experiments.observing import Panel, arm_bars, paired, parts
 
 PASSES = 5  # over the training set, for the variance in training
 
@@ -88,10 +87,6 @@ def panels(table: Table) -> list[Panel]:
 
 
 _DESK = {"data": "cifar10/2", "samples": 2048, "batch": 128}
-_NETS: tuple[dict[str, Any], ...] = (
-    {**_DESK, "net": "mlp:768-256-256-10", "epochs": 20, "lr": 0.02},
-    {**_DESK, "net": "resnet8", "epochs": 8, "lr": 0.05},
-)
 
 
 def _grid(*nets: dict[str, Any]) -> list[Any]:
@@ -105,11 +100,10 @@ EXPERIMENT = Experiment(
     scales={
         "smoke": Scale(_grid({"net": "mlp:64-16-16-10", "data": "digits", "samples": 256,
                               "epochs": 2, "lr": 0.05, "batch": 32}), seeds=2, seconds=1),
-        "desk": Scale(_grid(*_NETS), seeds=5, seconds=200, data=("cifar10",)),
+        "desk": Scale(_grid({**_DESK, "net": "mlp:768-256-256-10", "epochs": 20, "lr": 0.02},
+                            {**_DESK, "net": "resnet8", "epochs": 8, "lr": 0.05}), seeds=5,
+                      seconds=200, data=("cifar10",)),
         "paper": Scale(_grid({"net": "resnet18", "data": "cifar10", "samples": 50_000,
                               "epochs": 100, "lr": 0.05, "batch": 128}), seeds=3, seconds=5e6,
                        data=("cifar10",)),
-    },
-    observe=observe,
-    panels=panels,
-)  # fmt: skip
+    }, observe=observe, panels=panels)  # fmt: skip

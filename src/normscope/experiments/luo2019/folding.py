@@ -11,8 +11,7 @@ import torch
 import normscope as ns
 from normscope.experiments.experiment import Experiment, Scale, Table
 from normscope.experiments.luo2019._training import at, images, loss_of, train
-from normscope.experiments.observing import arm_bars, columns, parts, training_panel
-from normscope.results.panel import Panel
+from normscope.experiments.observing import Panel, arm_bars, columns, parts, training_panel
 
 ARMS = {"folded": "folded, without batch norm", "control": "control: batch norm kept"}
 MEASURED = 512  # samples of the Hessian
@@ -63,37 +62,34 @@ def observe(table: Table) -> dict[str, Any]:
         runs, word = [values for _, values in table.where(net=net)], _named(net)
 
         def of(key: str, a: str, b: str, runs: Any = runs) -> Any:
-            logs = [np.log10(r[a][key]) - np.log10(r[b][key]) for r in runs]
-            return np.array(logs)
+            return np.array([np.log10(r[a][key]) - np.log10(r[b][key]) for r in runs])
 
         names = [f"{word}, layer {k + 1}" for k in range(len(runs[0]["before"]["norms"]))]
         grown |= columns(of("norms", "folded", "before"), names)["parts"]
         beyond |= columns(of("norms", "folded", "control"), names)["parts"]
-        for key, made in rest.items():
-            made[f"{word}, after less before"] = of(key, "folded", "before")
-            made[f"{word}, less control"] = of(key, "folded", "control")
+        for key, groups in rest.items():
+            groups[f"{word}, after less before"] = of(key, "folded", "before")
+            groups[f"{word}, less control"] = of(key, "folded", "control")
     ids = {"train": "fig4e", "loss": "fig4f", "sharpness": "fig4-sharper"}
-    return {"fig4-norm": parts(grown), "fig4-norm-control": parts(beyond)} | {
-        ids[key]: parts(made) for key, made in rest.items()
-    }
+    made = {ids[key]: parts(groups) for key, groups in rest.items()}
+    return {"fig4-norm": parts(grown), "fig4-norm-control": parts(beyond), **made}
 
 
 def panels(table: Table) -> list[Panel]:
     """Losses over the epochs behind the folding, growth of the weights, sharpness."""
     made = []
-    places = {"train": "e: training loss", "loss": "f: validation loss"}
+    places = {"train": ", e: training loss", "loss": ", f: validation loss"}
     for net in table.values_of("net"):
-        chosen, head = table.where(net=net), f"Luo et al. 2019, Fig. 4, {_named(net)}"
+        chosen, head = table.where(net=net), f"Luo et al. 2019, Fig. 4 ({_named(net)})"
         # one row for each arm, so that the arms can be drawn side by side
         rows = [({**s, "arm": arm}, {**v[arm], "first": v["before"]})
                 for s, v in chosen for arm in ARMS]  # fmt: skip
         split, arms = Table(rows), {word: {"arm": arm} for arm, word in ARMS.items()}
         for key, words in places.items():
-            made.append(training_panel(split, f"{head}{words}", arms,
-                                       at("curves", key), x="epoch",
-                                       y="cross-entropy", log=key == "train"))  # fmt: skip
+            made.append(training_panel(split, f"{head}{words}", arms, at("curves", key), y="loss",
+                                       x="epoch, from 0", log=key == "train"))  # fmt: skip
         growth = training_panel(split, f"{head}, a-d: growth of the weights", arms, _growth,
-                                x="layer", y="norm after / before")  # fmt: skip
+                                x="layer, from 0", y="norm after / before")  # fmt: skip
         sharper = arm_bars(split, f"{head}: sharpness", arms,
                            lambda run: run["sharpness"] / run["first"]["sharpness"],
                            "lambda_max of the Hessian, after / before")  # fmt: skip
@@ -118,7 +114,4 @@ EXPERIMENT = Experiment(
                       seeds=range(10, 15), seconds=560, data=("cifar10",)),
         "paper": Scale({**_DESK, "net": "cnn6", "data": "cifar10", "samples": 50_000, "epochs": 100,
                         "tuned": 500}, seeds=3, seconds=4e6, data=("cifar10",)),
-    },
-    observe=observe,
-    panels=panels,
-)  # fmt: skip
+    }, observe=observe, panels=panels)  # fmt: skip

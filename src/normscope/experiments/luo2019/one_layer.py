@@ -9,8 +9,7 @@ import numpy as np
 import normscope as ns
 from normscope.experiments.experiment import Experiment, Scale, Table, curve
 from normscope.experiments.luo2019._training import images, loss_of, train
-from normscope.experiments.observing import by_seed, parts, slopes
-from normscope.results.panel import Panel
+from normscope.experiments.observing import Panel, by_seed, parts, slopes
 
 PROTOCOLS = {"epochs": "equal epochs", "updates": "equal updates"}
 NAMES = {"gamma": "mean gamma^2", "product": "mean gamma^2 |w_next|^2", "loss": "validation loss"}
@@ -41,42 +40,38 @@ def trial(
     }
 
 
+def _over_sizes(table: Table, name: str, *protocols: str) -> dict[str, tuple[list[int], Any]]:
+    """Batch sizes, and for each the values of its seeds."""
+    made = {}
+    for protocol in protocols:
+        for layer in table.values_of("layer"):
+            chosen = table.where(protocol=protocol, layer=layer)
+            sizes = chosen.values_of("size")
+            found = [by_seed(chosen, name, {"size": m}) for m in sizes]
+            groups = np.array([[one[seed] for seed in sorted(one)] for one in found])
+            made[f"layer {layer}, {PROTOCOLS[protocol]}"] = (sizes, groups)
+    return made
+
+
 def observe(table: Table) -> dict[str, Any]:
     """Slopes over log2 M, one for each seed."""
 
     def slope(name: str, *protocols: str) -> dict[str, Any]:
-        made = {}
-        for protocol in protocols:
-            for layer in table.values_of("layer"):
-                chosen = table.where(protocol=protocol, layer=layer)
-                sizes = chosen.values_of("size")
-                columns = [by_seed(chosen, name, {"size": m}) for m in sizes]
-                rows = [[column[seed] for column in columns] for seed in columns[0]]
-                where = f"layer {layer}, {PROTOCOLS[protocol]}"
-                made[where] = slopes(np.log2(sizes), rows)
-        return parts(made)
+        found = _over_sizes(table, name, *protocols)
+        return parts({k: slopes(np.log2(sizes), rows.T) for k, (sizes, rows) in found.items()})
 
-    return {
-        "fig2e": slope("gamma", *PROTOCOLS),
-        "fig2e-next": slope("product", "updates"),
-        "fig2f": slope("loss", *PROTOCOLS),
-    }
+    return {"fig2e": slope("gamma", *PROTOCOLS), "fig2e-next": slope("product", "updates"),
+            "fig2f": slope("loss", *PROTOCOLS)}  # fmt: skip
 
 
 def panels(table: Table) -> list[Panel]:
     """Both panels of the figure, and the scale times the weights that follow."""
     made = []
     for name, place in (("gamma", "e"), ("loss", "f"), ("product", "e, control")):
-        curves = []
-        for protocol, words in PROTOCOLS.items():
-            for layer in table.values_of("layer"):
-                chosen = table.where(protocol=protocol, layer=layer)
-                sizes = chosen.values_of("size")
-                groups = [chosen(name, size=m) for m in sizes]
-                curves.append(curve(f"layer {layer}, {words}", sizes, groups))
+        found = _over_sizes(table, name, *PROTOCOLS)
+        curves = tuple(curve(k, *groups) for k, groups in found.items())
         title = f"Luo et al. 2019, Fig. 2{place}: batch norm at one layer"
-        made.append(Panel(title, "batch size M of the statistics", NAMES[name], tuple(curves),
-                          log_x=True))  # fmt: skip
+        made.append(Panel(title, "batch size M of the statistics", NAMES[name], curves, log_x=True))
     return made
 
 
@@ -99,7 +94,4 @@ EXPERIMENT = Experiment(
         "paper": Scale(_grid([1, 2, 3, 4], *2 * [[64, 128, 256, 512, 1024]], net="cnn6",
                              data="cifar10", samples=50_000, epochs=100, lr=0.16, batch=1024),
                        seeds=3, seconds=1.5e7, data=("cifar10",)),
-    },
-    observe=observe,
-    panels=panels,
-)  # fmt: skip
+    }, observe=observe, panels=panels)  # fmt: skip

@@ -11,9 +11,8 @@ from torch.nn import functional
 import normscope as ns
 from normscope.experiments.experiment import Experiment, Scale, Table
 from normscope.experiments.luo2019._training import at, images, loss_of, train
-from normscope.experiments.observing import arm_bars, paired, parts, training_panel
+from normscope.experiments.observing import Panel, arm_bars, paired, parts, training_panel
 from normscope.measure import ablation, unit_statistics
-from normscope.results.panel import Panel
 from normscope.train import StopTraining
 from normscope.train.gamma_decay import scales
 
@@ -132,45 +131,24 @@ def panels(table: Table) -> list[Panel]:
     """Training and validation loss over the epochs, CNN6 at equal training loss, the probes."""
     dense, conv = table.values_of("net")
     arms = {word: {"arm": arm, "net": dense} for arm, word in ARMS.items()}
-    head, log = "Luo et al. 2019, Fig. 2", {"train": True}
-    made = [
-        training_panel(
-            table,
-            f"{head}{place}, MLP: {word} loss",
-            arms,
-            key,
-            x="epoch",
-            y=f"{word} loss",
-            log=log.get(key, False),
-        )
-        for key, place, word in (("train", "c", "training"), ("loss", "d", "validation"))
-    ]
     convs = {word: {**arm, "net": conv} for word, arm in arms.items()}
-    made.append(
-        arm_bars(
-            table,
-            f"{head}d, CNN6: validation loss at equal training loss",
-            convs,
-            at(EQUAL, "loss"),
-            "validation loss",
-        )
-    )
     scaled = {word: arm for word, arm in arms.items() if arm["arm"] != "none"}
-    made += [
-        arm_bars(
-            table,
-            f"Luo et al. 2019, Sec. 2.1, MLP: {words}",
-            scaled if key == "scale" else arms,
-            at(EQUAL, key),
-            f"{words}, at equal training loss",
-            log=key == "information",
-        )
-        for key, words in PROBES.items()
-    ]
-    return made  # fmt: skip
+    head, section = "Luo et al. 2019, Fig. 2", "Luo et al. 2019, Sec. 2.1, MLP"
+    curves = [training_panel(table, f"{head}{place}, MLP: {word} loss", arms, key,
+                             x="epoch, from 0", y=f"{word} loss", log=key == "train")
+              for key, place, word in (("train", "c", "training"),
+                                       ("loss", "d", "validation"))]  # fmt: skip
+    bars = arm_bars(table, f"{head}d, CNN6: validation loss at equal training loss", convs,
+                    at(EQUAL, "loss"), "validation loss")  # fmt: skip
+    return [*curves, bars, *(
+        arm_bars(table, f"{section}: {words}", scaled if key == "scale" else arms, at(EQUAL, key),
+                 f"{words}, at equal training loss", log=key == "information")
+        for key, words in PROBES.items())]  # fmt: skip
 
 
-_DESK = {"data": "cifar10/2", "samples": 2048, "batch": 128, "level": 0.05}
+_DESK = {"data": "cifar10/2", "samples": 2048, "batch": 128, "level": 0.05, "lr": 0.02}
+_SMOKE = {"data": "digits", "samples": 128, "batch": 32, "level": 3.0, "lr": 0.05, "epochs": 2}
+_FULL = {**_DESK, "data": "cifar10", "samples": 50_000, "epochs": 100}
 
 
 def _grid(*nets: dict[str, Any]) -> list[Any]:
@@ -181,20 +159,12 @@ EXPERIMENT = Experiment(
     title="Weight norm with one, both or none of the batch statistics",
     trial=trial,
     scales={
-        "smoke": Scale(_grid(
-            {"net": "mlp:64-16-16-10", "data": "digits", "samples": 128, "epochs": 3, "lr": 0.05,
-             "batch": 32, "level": 2.5},
-            {"net": "cnn6:side=8,width=2,channels=1", "data": "digits", "samples": 64, "epochs": 2,
-             "lr": 0.05, "batch": 32, "level": 3.0}), seeds=2, seconds=8),
-        "desk": Scale(_grid({**_DESK, "net": "mlp:768-256-256-10", "epochs": 30, "lr": 0.02},
-                            {**_DESK, "net": "cnn6:side=16,width=16", "epochs": 40, "lr": 0.02}),
+        "smoke": Scale(_grid({**_SMOKE, "net": "mlp:64-16-16-10"},
+                             {**_SMOKE, "net": "cnn6:side=8,width=2,channels=1"}), seeds=2,
+                       seconds=8),
+        "desk": Scale(_grid({**_DESK, "net": "mlp:768-256-256-10", "epochs": 30},
+                            {**_DESK, "net": "cnn6:side=16,width=16", "epochs": 40}),
                       seeds=range(10, 15), seconds=1250, data=("cifar10",)),
-        "paper": Scale(_grid(
-            {"net": "mlp:3072-256-256-10", "data": "cifar10", "samples": 50_000, "epochs": 100,
-             "lr": 0.02, "batch": 128, "level": 0.05},
-            {"net": "cnn6", "data": "cifar10", "samples": 50_000, "epochs": 100, "lr": 0.02,
-             "batch": 128, "level": 0.05}), seeds=3, seconds=2e6, data=("cifar10",)),
-    },
-    observe=observe,
-    panels=panels,
-)  # fmt: skip
+        "paper": Scale(_grid({**_FULL, "net": "mlp:3072-256-256-10"}, {**_FULL, "net": "cnn6"}),
+                       seeds=3, seconds=2e6, data=("cifar10",)),
+    }, observe=observe, panels=panels)  # fmt: skip
