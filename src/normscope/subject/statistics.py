@@ -21,6 +21,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.overrides import TorchFunctionMode
 
 from normscope.errors import InputError
+from normscope.nn.norm import PopulationNorm
 from normscope.subject.norms import NormCard, norm_card, norm_cards
 from normscope.subject.session import patch_forward
 
@@ -116,6 +117,8 @@ def set_mode(model: nn.Module, statistics: str) -> None:
     for layer in model.modules():
         if isinstance(layer, _BatchNorm) and layer.training:
             layer.track_running_stats = False
+        elif isinstance(layer, PopulationNorm):
+            layer.stat_grad = "detach"  # how a training step differentiates them is not measured
 
 
 def recording(model: nn.Module) -> Constants:

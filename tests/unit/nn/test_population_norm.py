@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from normscope import Risk, fisher
 from normscope.errors import InputError
 from normscope.nn import PopulationNorm, PopulationRefresher, initialize, refresh_population
 
@@ -254,3 +255,17 @@ def test_an_error_on_the_way_leaves_no_collector():
         refresh_population(model, population())
     assert model[0]._collector is None
     assert not model[0].ready
+
+
+def test_a_measurement_holds_population_statistics_constant():
+    """In train mode too: the Fisher matrix is that of the function that the network computes."""
+    data, found = (population(), torch.arange(50) % 2), {}
+    for stat_grad in ("detach", "through", "batch"):
+        model = net(stat_grad)
+        model[3].p = 0.0
+        refresh_population(model.train(), population())
+        risk = Risk(model, *data, loss="cross_entropy", statistics="batch")
+        found[stat_grad] = fisher(risk).to_dense()
+        assert model[1].stat_grad == stat_grad
+    assert torch.equal(found["batch"], found["detach"])
+    torch.testing.assert_close(found["through"], found["detach"], rtol=1e-10, atol=1e-13)

@@ -35,8 +35,8 @@ class PopulationNorm(ChannelNorm):
             ``"through"``: exact, with a refresh before every step, which keeps the graph of the
             whole population. ``"batch"``: outputs are the same, but gradients flow through the
             mean and variance of the mini-batch as in batch norm (batch renormalization, Ioffe
-            2017): nearly the gradient of ``"through"`` at the price of ``"detach"``. Under
-            ``torch.func`` (and so in every measurement) they are constants all the same.
+            2017): nearly the gradient of ``"through"`` at the price of ``"detach"``. In every
+            measurement, and under ``torch.func``, they are constants all the same.
         gamma: initial value of the scale, a constant gain where there is no scale.
         channel_axis: 1, or -1 for channels on the last axis.
         device: device of parameters and buffers.
