@@ -16,18 +16,35 @@ WIDEST = 400  # a piped table is never cut
 CONTROLS = dict.fromkeys([*range(0x20), *range(0x7F, 0xA0)], "\ufffd") | {9: "\t", 10: "\n"}
 
 
-def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """An aligned table, numbers to the right; plain text when piped."""
+def print_table(
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    left: bool = False,
+    width: int = WIDEST,
+) -> None:
+    """An aligned table, numbers to the right; plain text when piped.
+
+    Args:
+        columns: their names.
+        rows: the cells of each.
+        left: all of it to the left, for texts; names in the first column are never broken.
+        width: widest that it may be; longer cells go on in the next line.
+    """
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else WIDEST)
+    console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else width)
+    console.width = min(console.width, width)
     needed = sum(max(map(len, cells)) for cells in zip(columns, *rows, strict=True))
     gap = 2 if needed + 2 * (len(columns) - 1) <= console.width else 1
     table = Table(box=None, pad_edge=False, padding=(0, gap, 0, 0))
-    for column in columns:
-        table.add_column(Text(column, style="bold"), justify="right", overflow="fold")
+    for place, column in enumerate(columns):
+        table.add_column(
+            Text(column, style="bold"), justify="left" if left else "right", overflow="fold",
+            no_wrap=left and not place,
+        )  # fmt: skip
     for row in rows:
         table.add_row(*(Text(cell.translate(CONTROLS)) for cell in row))
     if sys.stdout.isatty():

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import time
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from normscope.cli import options as opt
@@ -17,6 +20,8 @@ from normscope.registry import check_choice
 from normscope.subject.interrupts import interruptible
 
 FAILED_CHECK = 1
+WIDTH = 100  # columns of a table
+SIDES = {"sign": ("above", "below"), "bound": ("at least", "at most")}
 WHAT, RUN, CLUSTER = "what", "run", "cluster"
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 
@@ -38,7 +43,7 @@ def _seconds(value: Any) -> float:
 
 OPTIONS = (
     Option("names", _names, "papers, experiments or claims, such as karakida2019 or "
-           "wei2019/fig1a; several with commas. Without one: list all experiments", "ID",
+           "wei2019/fig1a; several are allowed. Without one: list all experiments", "[ID ...]",
            group=WHAT, positional=True),
     Option("all", opt.switch, "every experiment", group=WHAT),
     Option("scale", opt.text, "smoke (seconds, checks the code only), desk (minutes) or paper (as "
@@ -101,12 +106,20 @@ def run(given: dict[str, Any]) -> int | None:
         return _verify(given)
     if given.get("ledger"):
         ledger = shipped_ledger()
+        if edited := [key for one in ledger.papers.values() for key in one.altered]:
+            output.note(
+                f"Warning: {len(edited)} entries of the ledger were edited, as their checksums do "
+                f"not match: {_listed(edited)}. --verify says more."
+            )
         chosen = _rows(ledger, given.get("names", ()))
         _pages(ledger, given)
         if given.get("json"):
             output.print_json({"claims": [row.to_json() for row in chosen]})
             return None
         _print_rows(chosen)
+        if count := sum(bool(row.changed) for row in chosen):
+            output.write(f"* the claim or its rule was changed after the run ({count} of them; "
+                         "--json says how)")  # fmt: skip
         _print_totals(ledger)
         return None
     if not (given.get("names") or given.get("all") or "budget" in given):
@@ -116,64 +129,104 @@ def run(given: dict[str, Any]) -> int | None:
 
 
 def _run(given: dict[str, Any]) -> int | None:
-    from normscope.experiments.experiment import SCALES, experiments
+    from normscope.experiments.experiment import SCALES
     from normscope.experiments.ledger import rows_by_reading, rows_of, updated
-    from normscope.experiments.reproduce import chosen
-    from normscope.experiments.reproduce import run as run_one
-    from normscope.results.ledger import read_ledger, shipped_ledger, write_ledger
+    from normscope.results.ledger import shipped_ledger
 
-    scale = given.get("scale", "desk")
+    scale, names = given.get("scale", "desk"), given.get("names", ())
     check_choice("scale", scale, SCALES)
     if "update_ledger" in given and scale == "smoke":
         raise InputError("A smoke run checks the code only: its verdicts never enter the ledger.")
+    folder, ledger = given.get("output", "reproduced"), shipped_ledger()
+    if Path(folder).exists() and not Path(folder).is_dir():
+        raise InputError(f"--output is a folder for results. {folder!r} is a file: name another.")
+    wanted, left = _wanted(given, scale, names)
+    outcomes = _outcomes(wanted, scale, folder, given)
+    rows = [row for one in outcomes for row in rows_of(one)]
+    if "pages" in given:
+        _pages(updated(ledger, outcomes), given)
+    if scale == "smoke":
+        rows = [replace(r, verdict="ran" if r.observation else "failed") for r in rows]
+    rows += [] if "budget" in given else rows_by_reading()
+    asked = [row for row in rows if _asked(row, names)]
+    if outcomes:
+        output.note(f"The results are in {folder}; the same command runs only what is missing.")
+        if scale == "smoke":
+            output.note("A smoke run checks the code only; --scale desk or paper gives verdicts.")
+    if given.get("json"):
+        output.print_json({"claims": [row.to_json() for row in asked]})
+    else:
+        _print_rows(asked, {row.id: row.verdict for row in ledger})
+    return PARTIAL if left or any(one.failures for one in outcomes) else None
+
+
+def _wanted(given: dict[str, Any], scale: str, names: Sequence[str]) -> tuple[list[Any], list[str]]:
+    """What is to be run, and what was asked for and cannot be."""
+    from normscope.experiments.experiment import experiments
+    from normscope.experiments.reproduce import chosen
+
     with interruptible():
-        names = given.get("names", ())
         wanted = chosen(names) if names else list(experiments().values())
-    wanted, left, code = _possible(wanted, scale, named=bool(names))
+        if "budget" in given:
+            wanted = _open(wanted, scale)
+    wanted, left = _possible(wanted, scale, named=bool(names))
     if "budget" in given:
         wanted = _within(wanted, scale, given["budget"], given.get("workers"))
+    return wanted, left
+
+
+def _outcomes(wanted: list[Any], scale: str, folder: str, given: dict[str, Any]) -> list[Any]:
+    """Run one experiment after the other, until all is done or the time is over."""
+    from normscope.experiments.ledger import updated
+    from normscope.experiments.reproduce import run as run_one
+    from normscope.results.ledger import read_ledger, write_ledger
+
     passed = {name: given[name] for name in PASSED if name in given}
-    folder, ledger = given.get("output", "reproduced"), shipped_ledger()
     began, outcomes = time.monotonic(), list[Any]()
     for experiment in wanted:
         if "budget" in given and time.monotonic() - began > given["budget"]:
             output.note(f"The time is over: {experiment.id} and what follows are left for later.")
             break
         output.note(f"{experiment.id}: {experiment.title}")
-        with interruptible():
-            one = run_one(experiment, scale, folder, **passed)
+        try:
+            with interruptible():
+                one = run_one(experiment, scale, folder, **passed)
+        except KeyboardInterrupt:
+            output.note(_saved(experiment, scale, folder))
+            raise
         outcomes.append(one)
         for line in one.failures[:3]:
             output.note(f"{experiment.id}: a trial failed: {line}")
-            code = PARTIAL
         if "update_ledger" in given:  # after each, so that nothing is lost
             target = given["update_ledger"]
             write_ledger(updated(read_ledger(target), outcomes), target)
-    if left:
-        code = PARTIAL
-    rows = [row for one in outcomes for row in rows_of(one)] + rows_by_reading()
-    asked = [row for row in rows if _asked(row, names)]
-    if "pages" in given:
-        _pages(updated(ledger, outcomes), given)
-    if scale == "smoke" and outcomes:
-        output.note("A smoke run checks the code only. Verdicts come from --scale desk or paper.")
-    if given.get("json"):
-        output.print_json({"claims": [row.to_json() for row in asked]})
-    else:
-        before = {row.id: row.verdict for row in ledger}
-        _print_rows(asked, before)
-    return code
+    return outcomes
 
 
-def _possible(
-    wanted: list[Any], scale: str, *, named: bool
-) -> tuple[list[Any], list[str], int | None]:
-    """What can be run at this scale with the data that are there; says what cannot."""
+def _saved(experiment: Any, scale: str, folder: str) -> str:
+    """What is left of a run that was interrupted."""
+    from normscope.experiments.reproduce import folder_of
+    from normscope.sweeps import Sweep
+
+    place = folder_of(experiment, scale, folder)
+    done = 0
+    with contextlib.suppress(InputError):  # interrupted before it had begun
+        done = len(Sweep(place).found.done)
+    total = len(experiment.plan(scale).rows)
+    return (
+        f"Interrupted: {done} of {total} trials of {experiment.id} are saved in {place}. "
+        "The same command goes on from there."
+    )
+
+
+def _possible(wanted: list[Any], scale: str, *, named: bool) -> tuple[list[Any], list[str]]:
+    """What can be run at this scale with the data that are there, and what not; says why."""
     from normscope.data import load_data
 
     ready, left, missing = list[Any](), list[str](), dict[str, str]()
+    lacking = dict[str, list[str]]()
     for experiment in wanted:
-        if scale not in experiment.scales and not (scale == "paper" and experiment.own_scale):
+        if not _has(experiment, scale):
             hours = f", about {experiment.hours:g} hours on one GPU" if experiment.hours else ""
             there = next(s for s in ("paper", "desk", "smoke") if s in experiment.scales)
             output.note(
@@ -189,31 +242,75 @@ def _possible(
                     missing[name] = ""
                 except InputError as error:
                     missing[name] = str(error)
-                    output.note(str(error))
-        if lacking := [name for name in experiment.at(scale).data if missing[name]]:
-            output.note(f"{experiment.id} is left out: it needs {', '.join(lacking)}.")
+            if missing[name]:
+                lacking.setdefault(name, []).append(experiment.id)
+        if any(missing[name] for name in experiment.at(scale).data):
             left.append(experiment.id)
         else:
             ready.append(experiment)
-    return ready, left, None
+    for name, keys in lacking.items():
+        why = missing[name]
+        if "was not found" in why:  # the rest of it is for other commands
+            why = (
+                f"{why.partition('. ')[0]}. Name the folder of the data sets, as torchvision lays "
+                "them out, by --data-dir DIR or NORMSCOPE_DATA."
+            )
+        output.note(f"{why} Left out, as they need {name}: {', '.join(keys)}.")
+    return ready, left
+
+
+def _has(experiment: Any, scale: str) -> bool:
+    return scale in experiment.scales or (scale == "paper" and experiment.own_scale)
+
+
+def _open(wanted: list[Any], scale: str) -> list[Any]:
+    """Experiments with claims that a run at this scale may decide: it gives the same every time."""
+    from normscope.experiments.reproduce import claims_of
+    from normscope.results.ledger import shipped_ledger
+
+    settled = {row.id: "" if row.judged else row.settings for row in shipped_ledger()
+               if row.judged or row.settings}  # fmt: skip
+    found = []
+    for one in wanted:
+        if _has(one, scale):
+            same = ("", one.plan(scale).identity)
+            if any(settled.get(claim.id, "new") not in same for claim in claims_of(one.id)):
+                found.append(one)
+    return found
 
 
 def _within(wanted: list[Any], scale: str, budget: float, workers: int | None) -> list[Any]:
-    """The cheapest experiments whose claims have no verdict yet, as many as fit."""
-    from normscope.experiments.reproduce import claims_of
-    from normscope.results.ledger import shipped_ledger
+    """The cheapest of them, as many as fit; says which."""
     from normscope.sweeps.executors import usable_cores
 
-    judged = {row.id for row in shipped_ledger() if row.judged}
     cores, spent, fit = workers or usable_cores(), 0.0, list[Any]()
-    for one in sorted(wanted, key=lambda e: e.at(scale).seconds):
+    ordered = sorted(wanted, key=lambda e: e.at(scale).seconds)
+    for one in ordered:
         cost = one.at(scale).seconds / cores
-        if any(c.id not in judged for c in claims_of(one.id)) and spent + cost <= budget:
+        if spent + cost <= budget:
             spent += cost
             fit.append(one)
-    if not fit:
-        output.note("Nothing without a verdict fits into this time.")
+    if fit:
+        plural = "s" * (len(fit) > 1)
+        names = ", ".join(one.id for one in fit)
+        output.note(f"{len(fit)} experiment{plural}, about {_spoken(spent)}: {names}.")
+    elif ordered:
+        least = ordered[0]
+        output.note(
+            f"Nothing without a verdict fits into {_spoken(budget)}: the shortest, {least.id}, "
+            f"takes about {_spoken(least.at(scale).seconds / cores)}."
+        )
+    else:
+        output.note(f"Nothing is left that a run at scale {scale!r} could decide.")
     return fit
+
+
+def _spoken(seconds: float) -> str:
+    """A time as one says it: ``2 min 40 s``."""
+    minutes, rest = divmod(max(1, round(seconds)), 60)
+    if minutes >= 60:
+        return f"{minutes // 60} h {minutes % 60} min" if minutes % 60 else f"{minutes // 60} h"
+    return " ".join([f"{minutes} min"] * bool(minutes) + [f"{rest} s"] * bool(rest))
 
 
 def _verify(given: dict[str, Any]) -> int | None:
@@ -229,7 +326,14 @@ def _verify(given: dict[str, Any]) -> int | None:
         for line in troubles:
             output.write(line)
         wrong = {line.partition(":")[0] for line in troubles}
-        output.write(f"{len(ledger.rows)} rows, {len(wrong)} of them wrong.")
+        own = sum(row.kind == "paper" for row in ledger)
+        counts = f"{own} claims of papers, {len(ledger.rows) - own} of our own"
+        bad = (
+            f"{len(wrong)} {'does' if len(wrong) == 1 else 'do'} not match"
+            if wrong
+            else "all match"
+        )
+        output.write(f"{len(ledger.rows)} rows checked ({counts}): {bad}.")
     return FAILED_CHECK if troubles else None
 
 
@@ -241,15 +345,19 @@ def _list(given: dict[str, Any]) -> None:
     for key, one in experiments().items():
         costs = {scale: at.seconds for scale, at in one.scales.items()}
         count = len(claims_of(key))
-        data.append({"id": key, "title": one.title, "claims": count, "seconds": costs})
+        sets = sorted({name for at in one.scales.values() for name in at.data})
+        data.append(
+            {"id": key, "title": one.title, "claims": count, "seconds": costs, "data": sets}
+        )
         paper = "as desk" if one.own_scale else _duration(costs.get("paper"), one.hours)
         cells = [_duration(costs.get("smoke")), _duration(costs.get("desk")), paper]
-        rows.append([key, str(count), *cells, one.title])
+        rows.append([key, str(count), *cells, ", ".join(sets) or "-", one.title])
     if given.get("json"):
         output.print_json({"experiments": data})
         return
-    output.print_table(["experiment", "claims", "smoke", "desk", "paper", "what it does"], rows)
-    output.note("Times are of one core. normscope reproduce ID runs one; --ledger shows verdicts.")
+    heads = ["experiment", "claims", "smoke", "desk", "paper", "data", "what it does"]
+    output.print_table(heads, rows, left=True, width=WIDTH)
+    output.note("Times are of one core; smoke needs no data. normscope reproduce ID runs one.")
 
 
 def _duration(seconds: float | None, hours: float | None = None) -> str:
@@ -283,14 +391,37 @@ def _print_rows(rows: Sequence[Any], before: dict[str, str] | None = None) -> No
         return
     cells = []
     for row in rows:
-        more = f" ({row.seeds_needed} runs would decide)" if row.seeds_needed else ""
-        line = [row.id, row.item, _cell(row.expected), _cell(row.observed), row.verdict + more]
+        line = [row.id, row.item, _expected(row), _cell(row.observed), _verdict(row)]
         cells.append(line if before is None else [*line, before.get(row.id, "-")])
     heads = ["claim", "place", "expected", "found", "verdict"]
-    output.print_table(heads if before is None else [*heads, "in the ledger"], cells)
+    heads = heads if before is None else [*heads, "in the ledger"]
+    output.print_table(heads, cells, left=True, width=WIDTH)
 
 
-def _cell(value: Any, most: int = 28) -> str:
+def _verdict(row: Any) -> str:
+    """The verdict, and what is to be known of it."""
+    if row.rule == "reading" and row.verdict == "not run":
+        return "cannot be tested"
+    so_far = " so far" if row.verdict != "undecided" else ""
+    more = f"{so_far}; about {row.seeds_needed} runs would decide" if row.seeds_needed else ""
+    return row.verdict + more + " *" * bool(row.changed)
+
+
+def _expected(row: Any) -> str:
+    """What was expected, with the side that a sign or a bound is about."""
+    text, given = _cell(row.expected), row.parameters
+    if not isinstance(row.expected, float | int) or "parts" in row.observation:
+        return text
+    if row.rule in SIDES:
+        return f"{SIDES[row.rule][given.get('direction') == 'negative']} {text}"
+    return "not 0" if row.rule == "identity" and not given.get("holds", True) else text
+
+
+def _listed(names: Sequence[str], most: int = 3) -> str:
+    return ", ".join(names[:most]) + ", ..." * (len(names) > most)
+
+
+def _cell(value: Any, most: int = 24) -> str:
     text = output.number(value, digits=4)
     return text if len(text) <= most else text[: most - 1] + "…"
 
@@ -304,7 +435,7 @@ def _print_totals(ledger: Any) -> None:
          f"{r['judged']} of {r['rows'] - r['blocked by scale']}"]
         for r in ledger.totals()
     ]  # fmt: skip
-    output.print_table(["paper", "claims", *VERDICTS, "judged"], rows)
+    output.print_table(["paper", "claims", *VERDICTS, "judged"], rows, left=True, width=WIDTH)
 
 
 def _pages(ledger: Any, given: dict[str, Any]) -> None:

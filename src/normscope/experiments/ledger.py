@@ -103,8 +103,13 @@ def _first_difference(row: LedgerRow, fresh: LedgerRow, names: Iterable[str]) ->
     for name in names:
         there, here = getattr(row, name), getattr(fresh, name)
         if plain_data(there) != plain_data(here):
-            return f"{name} is {there!r} there and {here!r} here"
+            return _differs(name, there, here)
     return ""
+
+
+def _differs(name: str, there: Any, here: Any) -> str:
+    computed = "computed from the observations" if name in COMPUTED else "the catalogue"
+    return f"{name}: the file says {there!r}; {computed}: {here!r}"
 
 
 def verify(ledger: Ledger) -> list[str]:
@@ -152,7 +157,7 @@ def difference(claim: Claim, row: LedgerRow, known: Mapping[str, Experiment]) ->
     for name in ROUNDED:
         there, here = getattr(row, name), getattr(fresh, name)
         if not _close(there, here, slack + 1e-6 * abs(row.tolerance or 0.0)):
-            return f"{name} is {there!r} there and {here!r} here"
+            return _differs(name, there, here)
     return "" if NUMBER.sub("", row.reason) == NUMBER.sub("", fresh.reason) else "other reason"
 
 
@@ -163,5 +168,6 @@ def _close(there: Any, here: Any, slack: float) -> bool:
 
 
 RUN = ("scale", "settings", "versions", "cpu_seconds", "observation")
+COMPUTED = ("verdict", "observed", "error", "tolerance", "seeds", "seeds_needed", "reason")
 ROUNDED = ("expected", "observed", "error", "tolerance", "seeds_needed")
 NUMBER = re.compile(r"[-+]?(?:\d+(?:\.\d*)?(?:e[-+]?\d+)?|inf|nan)")

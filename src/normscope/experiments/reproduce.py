@@ -61,7 +61,8 @@ def chosen(names: Iterable[str]) -> list[Experiment]:
             if key := all_claims[name].experiment:
                 found[key] = known[key]
         else:
-            raise InputError(f"Unknown claim {name!r}. {near_id(name, [*known, *all_claims])}")
+            kind = "claim or experiment" if "/" in name else "paper"
+            raise InputError(f"Unknown {kind} {name!r}. {near_id(name, [*known, *all_claims])}")
     return list(found.values())
 
 

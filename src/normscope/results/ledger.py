@@ -183,8 +183,8 @@ class PaperLedger:
             if isinstance(error, InputError):
                 raise
             raise InputError(
-                f"{name} is no ledger: {type(error).__name__}: {error}. Use the one that was "
-                "installed, or make it anew."
+                f"{name} is not a valid ledger: {type(error).__name__}: {error}. Use the one "
+                "that was installed, or create it again."
             ) from None
         return dataclasses.replace(read, altered=altered)
 
@@ -263,7 +263,10 @@ def _counted(rows: list[LedgerRow]) -> dict[str, int]:
 
 def near_id(name: str, known: Iterable[str]) -> str:
     """The sentence that helps after an unknown id; there are too many to name them all."""
-    close = difflib.get_close_matches(name, list(dict.fromkeys([*PAPERS, *known])), n=3, cutoff=0.4)
+    candidates = list(dict.fromkeys([*PAPERS, *known])) if "/" in name else PAPERS
+    close = difflib.get_close_matches(name, candidates, n=3, cutoff=0.4)
+    near = [difflib.SequenceMatcher(None, name, one).ratio() for one in close]
+    close = [one for one, ratio in zip(close, near, strict=True) if ratio > near[0] - 0.1]
     hint = f"Did you mean {' or '.join(map(repr, close))}? " if close else ""
     return f"{hint}`normscope reproduce` lists all experiments, with --ledger all claims."
 

@@ -57,7 +57,7 @@ class Live:
             rate = 60 * fresh / spent
             shown = f"{rate:.0f}" if rate > 100 else f"{rate:.3g}"
             parts += [f"{shown} a minute", f"{duration(left)} left"]
-        parts += [f"{self.diverged} diverged", f"{self.failed} failed"]
+        parts += [f"{self.diverged} diverged"] * bool(self.diverged) + [f"{self.failed} failed"]
         return ", ".join(parts)
 
 
