@@ -105,8 +105,8 @@ def test_shift_of_the_variance_by_dropout_is_that_of_centred_values(dropout):
     assert abs(found + np.log10(1 - dropout)) < 5 * spread
 
 
-def test_every_arm_of_the_batch_sizes_is_drawn_and_builds():
-    drawn = batch_sizes.EXPERIMENT.at("desk").settings["arm"]
-    assert drawn == list(batch_sizes.ARMS)
+def test_the_names_of_the_arms_are_the_batch_sizes_at_desk_scale():
+    arms = batch_sizes.EXPERIMENT.at("desk").settings["arm"]
+    assert arms == list(batch_sizes.ARMS)
     size, unit = batch_sizes.LARGE, batch_sizes.EXPERIMENT.at("desk").settings["unit"]
-    assert (unit, size * unit) == (128, 1024)  # the names of the arms say so
+    assert (unit, size * unit) == (128, 1024)

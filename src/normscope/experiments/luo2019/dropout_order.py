@@ -102,7 +102,7 @@ EXPERIMENT = Experiment(
                               "epochs": 2, "lr": 0.05, "batch": 32}), seeds=2, seconds=1),
         "desk": Scale(_grid({**_DESK, "net": "mlp:768-256-256-10", "epochs": 20, "lr": 0.02},
                             {**_DESK, "net": "resnet8", "epochs": 8, "lr": 0.05}), seeds=5,
-                      seconds=200, data=("cifar10",)),
+                      seconds=480, data=("cifar10",)),
         "paper": Scale(_grid({"net": "resnet18", "data": "cifar10", "samples": 50_000,
                               "epochs": 100, "lr": 0.05, "batch": 128}), seeds=3, seconds=5e6,
                        data=("cifar10",)),
