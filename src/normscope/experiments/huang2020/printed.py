@@ -72,6 +72,6 @@ def panels(table: Table) -> list[Panel]:
 
 SCALES = {"smoke": Scale(seconds=0.1), "desk": Scale(seconds=0.1)}
 EXPERIMENT = Experiment(
-    "Arithmetic on the printed tables and costs",
+    "Arithmetic checks of the published tables and costs",
     trial, SCALES, observe, panels, own_scale=True, version=3,
 )  # fmt: skip

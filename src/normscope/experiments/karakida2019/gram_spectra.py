@@ -124,7 +124,10 @@ def _inside(table: Table, cell: Cell, side: str) -> dict[str, Any]:
 
 def panels(table: Table) -> list[Panel]:
     """Fig. 1: lambda_max over the width, with and without the mean."""
-    note = "Without the mean of the outputs the largest eigenvalue no longer grows with the width."
+    note = (
+        "With the mean of the outputs subtracted, the largest eigenvalue grows more slowly than "
+        "the root of the width."
+    )
 
     def panel(cell: Cell, side: str) -> Panel:
         def bound(width: int) -> Any:
