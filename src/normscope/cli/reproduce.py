@@ -170,7 +170,7 @@ def _wanted(given: dict[str, Any], scale: str, names: Sequence[str]) -> tuple[li
         if "budget" in given:
             wanted = _open(wanted, scale)
     wanted, left = _possible(wanted, scale, named=bool(names))
-    if "budget" in given:
+    if "budget" in given and (wanted or not left):
         wanted = _within(wanted, scale, given["budget"], given.get("workers"))
     return wanted, left
 
@@ -301,7 +301,7 @@ def _within(wanted: list[Any], scale: str, budget: float, workers: int | None) -
             f"takes about {_spoken(least.at(scale).seconds / cores)}."
         )
     else:
-        output.note(f"Nothing is left that a run at scale {scale!r} could decide.")
+        output.note(f"There is nothing that a run at scale {scale!r} could still decide.")
     return fit
 
 
