@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import altair as alt
@@ -41,8 +42,7 @@ def panel_chart(panel: Panel) -> Any:
     x = _x(panel, places, named=named)
     y = {"title": panel.y, **(log_axis(ends) if panel.log_y else plain_axis())}
     names = list(dict.fromkeys(one.name for one in curves))
-    first = {name: name.partition(":")[0] for name in names}  # "A: theory" is of A's colour
-    own = {name: key if key in names else name for name, key in first.items()}
+    own = _settings(panel.curves)
     order = list(dict.fromkeys(own.values()))
     colours = {name: COLOURS[order.index(key) % len(COLOURS)] for name, key in own.items()}
     groups = [heat_layer(made, x, alt.Y("y:Q", **y), name) for name, made in cells.items()]
@@ -63,6 +63,23 @@ def panel_chart(panel: Panel) -> Any:
     return whole.properties(width=WIDTH, height=HEIGHT, title=heading)
 
 
+def _settings(curves: tuple[Curve, ...]) -> dict[str, str]:
+    """The setting of each curve: "A, theory" and "A, measured" share one, and its colour.
+
+    Curves of one style are told apart by colour only, so that they share none.
+    """
+    styles = {one.name: one.style for one in curves}
+    matches = {name: re.match(r"(.+)(?:, |: )", name) for name in styles}
+    first = {name: match[1] if match else name for name, match in matches.items()}
+    whole = set(first.values())  # "A" belongs to "A, theory"
+    own = {name: name if name in whole else key for name, key in first.items()}
+    groups: dict[str, list[str]] = {}
+    for name, key in own.items():
+        groups.setdefault(key, []).append(styles[name])
+    same = {key for key, found in groups.items() if len(found) > len(set(found))}
+    return {name: name if key in same else key for name, key in own.items()}
+
+
 def _x(panel: Panel, places: list[Any], *, named: bool) -> Any:
     if named:
         order = list(dict.fromkeys(map(str, places)))
@@ -75,6 +92,11 @@ def _x(panel: Panel, places: list[Any], *, named: bool) -> Any:
     axis = log_axis(places) if panel.log_x else plain_axis()
     if not panel.log_x:
         axis["scale"] = alt.Scale(zero=False, padding=8)  # no point on the edge
+        if places and min(places) >= 0:  # times and sizes: no axis below zero
+            low, high = min(places), max(places)
+            room = 0.03 * (high - low) or 0.5
+            domain = [max(0.0, low - room), high + room]
+            axis["scale"] = alt.Scale(zero=False, nice=False, domain=domain)
     return alt.X("x:Q", title=panel.x, **axis)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from normscope._version import __version__
 from normscope.files import write_atomically
 from normscope.refs import Reference, references
+from normscope.report.claims import Card, card
 from normscope.report.html import Figure, figure, filled
 from normscope.report.page import within_limit
 from normscope.report.panels import panel_chart
@@ -32,11 +34,21 @@ EVIDENCE = {
     "ours": ("reproduced", "partly"),
     "guard": ("reproduced", "partly"),
 }
-KINDS = {
-    "paper": "The paper's own claims",
-    "ours": "Our controls and corrections",
-    "guard": "Checks of the code, which cannot fail otherwise",
-}
+# what a chart and a claim are named after: "Fig. 8", "Table A", "Sec. 2.1", "Theorem 3.4"
+LABEL = re.compile(r"\b(Fig|Table|Eq|Sec|App|Theorem)(?:s|\.)* ?\(?(\w[\w.]*\w|\w)")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A claim with the charts of the figure it names.
+
+    Attributes:
+        card: the claim.
+        figures: charts before it.
+    """
+
+    card: Card
+    figures: list[Figure]
 
 
 @dataclass(frozen=True)
@@ -46,14 +58,14 @@ class Section:
     Attributes:
         id: its identifier.
         title: what it does.
-        figures: its charts.
-        rows: the claims that read it.
+        figures: charts that no claim names.
+        blocks: the claims that read it.
     """
 
     id: str
     title: str
     figures: list[Figure]
-    rows: list[LedgerRow]
+    blocks: list[Block]
 
 
 def save_papers(ledger: Ledger, folder: str | os.PathLike[str]) -> list[Path]:
@@ -77,31 +89,54 @@ def _paper(ledger: PaperLedger, stills: str) -> str:
     order = list(dict.fromkeys(row.experiment for row in ledger.rows))  # that of the paper
     known = sorted(ledger.titles, key=lambda k: order.index(k) if k in order else len(order))
     for key in known:
-        title = ledger.titles[key]
         name = key.replace("/", "-")
         panels = enumerate(ledger.panels.get(key, ()))
         figures = [_figure(panel, f"{name}-{i}", stills) for i, panel in panels]
         rows = [row for row in ledger.rows if row.experiment == key]
-        sections.append(Section(name, title, figures, rows))
+        sections.append(_section(name, ledger.titles[key], figures, rows))
         drawn += figures
     if read := [row for row in ledger.rows if not row.experiment]:
-        sections.append(Section("reading", "Decided by reading the text", [], read))
-    own = Ledger([ledger])
+        sections.append(_section("reading", "Decided by reading the text", [], read))
+    wrong = [row for row in ledger.rows if row.wrong and row.verdict in EVIDENCE[row.kind]]
     return filled(
         "paper.html.jinja",
         drawn,
         reference=_reference(ledger.paper),
         version=__version__,
-        totals=own.totals()[0],
-        misprints=own.totals(misprints=True)[0],
-        wrong=[row for row in ledger.rows if row.wrong and row.verdict in EVIDENCE[row.kind]],
-        sections=[section for section in sections if section.rows or section.figures],
+        totals=Ledger([ledger]).totals()[0],
+        apart=Ledger([ledger]).totals(misprints=False)[0],
+        wrong={
+            name: rows
+            for name, misprint in (("Errors", False), ("Misprints", True))
+            if (rows := [row for row in wrong if (row.group == "misprint") == misprint])
+        },
+        sections=[section for section in sections if section.blocks or section.figures],
         **_shared(),
     )
 
 
+def _section(name: str, title: str, figures: list[Figure], rows: list[LedgerRow]) -> Section:
+    """Each chart stands before the first claim that names its figure or table."""
+    places = [_labels(row.item) for row in rows]
+    found: dict[int, list[Figure]] = {}
+    for one in figures:
+        label = _labels(one.title)[:1]
+        first = next((i for i, place in enumerate(places) if label and label[0] in place), -1)
+        found.setdefault(first, []).append(one)
+    blocks = [Block(card(row), found.get(i, [])) for i, row in enumerate(rows)]
+    return Section(name, title, found.get(-1, []), blocks)
+
+
+def _labels(text: str) -> list[tuple[str, str]]:
+    return [(kind, name) for kind, name in LABEL.findall(text)]
+
+
 def papers_page(ledger: Ledger) -> str:
-    """All papers: totals by verdict, a line for each figure and table, links to the pages."""
+    """All papers: totals by verdict, a line with both numbers for each claim, links."""
+    lines = {
+        key: [card(row) for row in one.rows if row.kind == "paper"]
+        for key, one in ledger.papers.items()
+    }
     return filled(
         "papers.html.jinja",
         [],
@@ -109,11 +144,9 @@ def papers_page(ledger: Ledger) -> str:
         references={key: _reference(key) for key in ledger.papers},
         totals=ledger.totals(),
         apart=ledger.totals(misprints=False),
-        misprints=ledger.totals(misprints=True),
-        rows={
-            key: [r for r in one.rows if r.kind == "paper" and r.group in ("figure", "table")]
-            for key, one in ledger.papers.items()
-        },
+        ours=sum(row.kind != "paper" for row in ledger),
+        done={k: [c for c in cards if c.row.verdict in VERDICTS[:4]] for k, cards in lines.items()},
+        rest={k: [c for c in cards if c.row.verdict in VERDICTS[4:]] for k, cards in lines.items()},
         **_shared(),
     )
 
@@ -127,4 +160,4 @@ def _reference(key: str) -> Reference:
 
 
 def _shared() -> dict[str, Any]:
-    return {"verdicts": VERDICTS, "marks": MARKS, "kinds": KINDS}
+    return {"verdicts": VERDICTS, "marks": MARKS}

@@ -211,10 +211,13 @@ class Ledger:
         raise InputError(f"The ledger has no row {claim!r}. {near}")
 
     def totals(self, *, misprints: bool | None = None, kind: str = "paper") -> list[dict[str, Any]]:
-        """Verdicts by paper and in all: rows, judged rows, and the count of each verdict.
+        """Verdicts by paper and in all: rows, decided rows, and the count of each verdict.
+
+        ``judged`` counts undecided rows of five seeds too, ``changed`` those whose claim or rule
+        was changed after the run.
 
         Args:
-            misprints: only slips of print, or only all else; None for both.
+            misprints: only misprints, or only all else; None for both.
             kind: kind of the rows.
         """
         made: list[dict[str, Any]] = []
@@ -241,11 +244,13 @@ class Ledger:
 
     def markdown(self) -> str:
         """Totals by paper and verdict as a table for a README."""
-        heads = ["paper", "claims", *VERDICTS, "of these misprints"]
+        heads = ["paper", "claims", "decided", *VERDICTS[:3], "misprints", *VERDICTS[3:]]
         lines = [" | ".join(heads), " | ".join(["---", *["---:"] * (len(heads) - 1)])]
-        for row, slips in zip(self.totals(), self.totals(misprints=True), strict=True):
-            cells = [row["paper"], row["rows"], *(row[v] or "" for v in VERDICTS), slips["rows"]]
-            lines.append(" | ".join(map(str, cells)))
+        for row, apart in zip(self.totals(), self.totals(misprints=False), strict=True):
+            cells = [*(apart[v] for v in VERDICTS[:3]), row["rows"] - apart["rows"]]
+            cells += [apart[v] for v in VERDICTS[3:]]
+            shown = [row["paper"], row["rows"], row["decided"], *(n or "" for n in cells)]
+            lines.append(" | ".join(map(str, shown)))
         return "\n".join(f"| {line} |" for line in lines)
 
     def summary(self) -> str:
@@ -257,8 +262,10 @@ class Ledger:
 
 def _counted(rows: list[LedgerRow]) -> dict[str, int]:
     verdicts = Counter(row.verdict for row in rows)
-    judged = sum(row.judged for row in rows)
-    return {"rows": len(rows), "judged": judged} | {v: verdicts[v] for v in VERDICTS}
+    counts = {"rows": len(rows), "decided": sum(verdicts[v] for v in VERDICTS[:3])}
+    counts |= {"judged": sum(row.judged for row in rows)}
+    counts |= {"changed": sum(bool(row.changed) for row in rows)}
+    return counts | {v: verdicts[v] for v in VERDICTS}
 
 
 def near_id(name: str, known: Iterable[str]) -> str:

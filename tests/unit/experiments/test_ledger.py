@@ -282,14 +282,18 @@ def test_totals_are_of_the_papers_own_claims():
     both = Ledger([PaperLedger("wei2019", tuple(rows)), PaperLedger("luo2019", (rows[0],))])
     wei, luo, whole = both.totals()
     assert wei == {
-        "paper": "wei2019", "rows": 8, "judged": 5, "reproduced": 1, "partly": 1,
-        "not reproduced": 2, "undecided": 2, "blocked by scale": 1, "not run": 1,
+        "paper": "wei2019", "rows": 8, "decided": 4, "judged": 5, "changed": 0, "reproduced": 1,
+        "partly": 1, "not reproduced": 2, "undecided": 2, "blocked by scale": 1, "not run": 1,
     }  # fmt: skip
     assert (luo["rows"], luo["judged"]) == (1, 1)
     assert (whole["paper"], whole["rows"], whole["judged"]) == ("all", 9, 6)
     assert both.totals(misprints=True)[-1]["rows"] == 1
     assert both.totals(misprints=False)[-1]["not reproduced"] == 1
     assert both.totals(kind="guard")[-1]["partly"] == 1
+    cells = both.markdown().splitlines()[2].split("|")  # misprints stand apart
+    assert [cell.strip() for cell in cells[1:-1]] == [
+        "wei2019", "8", "4", "1", "1", "1", "1", "2", "1", "1"
+    ]  # fmt: skip
     assert both.summary().startswith("9 claims of 2 papers: 2 reproduced, 1 partly, 2 not rep")
     assert len(both.to_frame()) == 11
     assert set(both.to_dict()) == {"claims", "totals"}

@@ -1,12 +1,14 @@
 """Pages of the ledger: sections in the order of the paper, errors only where there is evidence."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
+from normscope.report.claims import card
 from normscope.report.panels import panel_chart
 from normscope.report.papers import paper_page, papers_page
-from normscope.results.ledger import VERDICTS, Ledger, LedgerRow, PaperLedger
+from normscope.results.ledger import VERDICTS, Ledger, LedgerRow, PaperLedger, shipped_ledger
 from normscope.results.panel import Curve, HeatMap, Panel
 
 CURVES = (
@@ -56,8 +58,118 @@ def test_the_page_of_all_papers_links_to_every_figure():
     ledger = Ledger([PaperLedger("wei2019", (row("x"), row("y", "blocked by scale")))])
     text = papers_page(ledger)
     assert 'href="wei2019.html#wei2019-x"' in text
-    assert "1 of 1" in text  # judged, of those that are not blocked
+    assert "1 of 1" in text  # decided, of those that are not blocked
     assert "0 of 0" in papers_page(Ledger([]))
+    assert "not run, or are blocked by scale" in text.partition("wei2019-x")[2]  # folded, behind
+
+
+def judged(rule, observation, verdict="reproduced", parameters=None, **more):
+    return row(
+        "x", verdict, rule=rule, observation=observation, parameters=parameters or {}, **more
+    )
+
+
+SIGNS = {"parts": {"a": {"mean": 0.5, "se": 0.01, "n": 9}, "b": {"mean": 0.0, "se": 0.1, "n": 9}}}
+
+
+@pytest.mark.parametrize(
+    ("claim", "expected", "found", "distance"),
+    [
+        (judged("identity", {"error": 0.048}, parameters={"holds": False}),
+         "not 0: claimed not to hold", "0.048", "2.2 × 10⁻¹⁴"),
+        (judged("identity", {"error": 0.0}), "0 to rounding", "0", "2.2 × 10⁻¹⁴"),
+        (judged("bound", {"mean": 0.2, "se": 0.01, "n": 9}), "at least 0", "0.2 ± 0.03", ""),
+        (judged("sign", {"mean": 0.2, "se": 0.0, "n": 1, "threshold": 0.5},
+                parameters={"direction": "negative"}), "below 0.5", "0.2", ""),
+        (judged("number", {"mean": 200.0, "se": 0.0, "n": 1}, expected=100.0,
+                parameters={"log10": True}), "100", "200", "2 (1)"),
+        (judged("number", {"mean": 3.0, "se": 0.0, "n": 1}, expected=2.0),
+         "2", "3", "1 (3 × 10⁻⁹)"),
+        (judged("formula", {"sizes": [9], "values": [[1.1, 1.3]], "theory": [1.0]}),
+         "1", "1.2", "20 % (130 %) too noisy"),
+        (judged("boundary", {"intervals": [[1.0, 1.0]], "line": 0.5}), "0.5", "1", "2 (1)"),
+        (judged("count", {"holds": [True, False]}), "true in 2 of 2", "true in 1 of 2", ""),
+        (judged("within", {"value": 1.1, "interval": [1.0, 1.2], "n": 9},
+                parameters={"expected": 1.0, "slack": 0.5}), "1 ± 0.5", "1.1 (1 to 1.2)", ""),
+    ],
+)  # fmt: skip
+def test_a_card_shows_numbers_of_one_kind(claim, expected, found, distance):
+    (part,) = card(claim).parts
+    assert (part.expected, part.found, part.distance) == (expected, found, distance)
+
+
+def test_a_card_lists_its_parts():
+    made = card(judged("sign", SIGNS, "undecided", limits="Five seeds; log10 of the ratio."))
+    assert [part.verdict for part in made.parts] == ["reproduced", "undecided"]
+    assert made.headline == "of 2 parts 1 reproduced, 1 undecided"
+    assert [part.name for part in made.brief] == ["b", "a"]  # what decided comes first
+    assert (made.unit, made.folded) == ("log10 of the ratio", False)
+    text = page(made.row)
+    assert "<td>above 0</td><td>0.5 ± 0.0" in text
+    assert "Numbers: log10 of the ratio." in text
+    all_open = card(judged("sign", {"parts": dict.fromkeys("abcde", SIGNS["parts"]["b"])}))
+    assert all_open.headline == "5 of 5 parts undecided"
+    assert all_open.folded
+
+
+def test_every_row_of_the_ledger_has_a_card():
+    for one in shipped_ledger():
+        made = card(one)
+        assert bool(made.parts) == bool(one.observation)
+        if len(made.parts) == 1:
+            assert made.parts[0].verdict == one.verdict, one.id
+        good = sum(part.verdict == "reproduced" for part in made.parts)
+        if made.parts:
+            assert (good == len(made.parts)) == (one.verdict == "reproduced"), one.id
+
+
+def test_misprints_and_late_changes_are_told_apart():
+    slip = replace(row("slip", "not reproduced", wrong="A factor is missing."), group="misprint")
+    late = row("late", "partly", wrong="The factor is 2.", changed="The rule was two-sided.")
+    text = page(slip, late)
+    listed = text.partition('id="wrong"')[2].partition("</section>")[0]
+    assert "pill" not in listed  # a badge belongs to the claim
+    assert listed.index("Errors") < listed.index("The factor is 2.") < listed.index("Misprints")
+    assert "The paper says: Statement slip." in listed
+    assert "not reproduced" not in text.partition('class="counts"')[2].partition("</p>")[0]
+    assert text.count("changed after the run") == 2  # in the counts and on the card
+    assert "<strong>Changed after the run:</strong> The rule was two-sided." in text
+    whole = papers_page(Ledger([PaperLedger("wei2019", (slip, late))]))
+    assert whole.count("misprint</span>") == 1
+
+
+def test_charts_stand_before_the_first_claim_that_names_them():
+    figures = [replace(PANEL, title=f"Fig. {name}, means") for name in ("2", "XI", "9")]
+    first, second = (replace(row(n), item=i) for n, i in (("c", "Sec. 2"), ("d", "Fig. XI (a)")))
+    made = PaperLedger("wei2019", (first, second), {"wei2019/a": "A"}, {"wei2019/a": figures})
+    text = paper_page(made)
+    order = [text.index(f">{name}<") for name in ("Fig. 2, means", "Fig. 9, means")]
+    order += [text.index(f'id="wei2019-{name}"') for name in ("c", "d")]
+    assert order == sorted(order)
+    assert order[2] < text.index(">Fig. XI, means<") < order[3]
+
+
+def test_line_and_points_of_a_setting_share_a_colour():
+    """Unless they are of one style, where nothing else would tell them apart."""
+    names = {"WN, theory": "line", "WN, N = 9": "points", "A": "points", "A: theory": "dashed",
+             "B, 1 step": "points", "B, 2 steps": "points"}  # fmt: skip
+    curves = tuple(Curve(name, (0.1, 3.0), (1.0, 2.0), style=how) for name, how in names.items())
+    colours = {}
+    for group in panel_chart(Panel("Fig.", "x", "y", curves)).to_dict()["layer"]:
+        scale = group["layer"][0]["encoding"]["color"]["scale"]
+        colours |= dict(zip(scale["domain"], scale["range"], strict=True))
+    assert colours["WN, theory"] == colours["WN, N = 9"]
+    assert colours["A"] == colours["A: theory"]
+    assert len(set(colours.values())) == 4
+
+
+@pytest.mark.parametrize(("x", "below"), [((0.0, 0.5, 40.0), 0.0), ((0.05, 4.2), 0.0)])
+def test_an_axis_does_not_start_below_what_is_possible(x, below):
+    chart = panel_chart(Panel("Fig.", "time", "y", (Curve("a", x, x),))).to_dict()
+    scale = chart["layer"][0]["layer"][0]["encoding"]["x"]["scale"]
+    assert scale["domain"][0] == below
+    assert scale["domain"][1] > max(x)
+    assert not scale["nice"]
 
 
 def test_a_panel_tells_theory_from_measurement_in_its_legend():

@@ -128,8 +128,8 @@ def panels(table: Table) -> list[Panel]:
         law = randmat.singular_density(grid, m)
         theory = curve("large matrices", grid, law, style="line")
         runs = [curve(f"run {r + 1}", *rows[i]) for r, rows in enumerate(top("densities")[:5])]
-        made.append(Panel(f"Fig. 8, {m} factors", "singular value", "density", (*runs, theory),
-                          log_y=True))  # fmt: skip
+        title = f"Fig. 8, {m} factor{'s' * (m > 1)}"
+        made.append(Panel(title, "singular value", "density", (*runs, theory), log_y=True))
     for figure, label in ((9, "x"), (10, "density at x")):
         curves = []
         for m in FACTORS:

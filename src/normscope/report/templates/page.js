@@ -74,7 +74,7 @@
     for (const [id, spec] of Object.entries(NORMSCOPE_CHARTS)) {
       const figure = document.getElementById(id);
       const place = figure.querySelector(".live");
-      const room = figure.clientWidth;
+      const room = figure.clientWidth || document.querySelector("main").clientWidth; // folded: 0 in some browsers
       const shown = room > NARROW ? spec : stacked(spec, room);
       for (let besides = 64, tries = 0; tries < 4; tries += 1) {
         const chart = {...fitted(shown, room, besides), config: config(ground, room)};
