@@ -107,9 +107,10 @@ def run(given: dict[str, Any]) -> int | None:
     if given.get("ledger"):
         ledger = shipped_ledger()
         if edited := [key for one in ledger.papers.values() for key in one.altered]:
+            many = f"{len(edited)} entries" if len(edited) > 1 else "one entry"
             output.note(
-                f"Warning: {len(edited)} entries of the ledger were edited, as their checksums do "
-                f"not match: {_listed(edited)}. --verify says more."
+                f"Warning: checksums do not match for {many} of the ledger: {_listed(edited)}. "
+                "Somebody edited the file; --verify says more."
             )
         chosen = _rows(ledger, given.get("names", ()))
         _pages(ledger, given)

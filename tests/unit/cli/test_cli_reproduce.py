@@ -325,7 +325,9 @@ def test_what_is_to_be_known_of_a_verdict(shipped, monkeypatch, capsys):
                  "wei2019/fig1 Fig. 1 above 0", "wei2019/eq3 (3) below 0"):  # fmt: skip
         assert part in words
     assert max(map(len, shown.out.splitlines())) <= 100
-    assert_one_line(shown.err, ["Warning: 1 entries", "wei2019/fig1", "--verify"])
+    assert_one_line(
+        shown.err, ["do not match for one entry of the ledger: wei2019/fig1.", "--verify"]
+    )
     rows = json.loads(said(["--ledger", "--json"], capsys).out)["claims"]
     assert rows[1]["changed"] == "The threshold was 0."
 
