@@ -84,7 +84,7 @@ def papers(console):
     console.print("\nAll claims of the five papers, as the ledger has them")
     console.print(totals)
     page, *_ = report.save_papers(ledger, PAGES)
-    console.print(f"\nEvery claim with its chart and verdict: {page}", soft_wrap=True)
+    console.print(f"\nEvery claim with our number and its verdict: {page}", soft_wrap=True)
 
 
 def main():
