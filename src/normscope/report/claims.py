@@ -72,7 +72,7 @@ class Card:
         count, n = Counter(part.verdict for part in self.parts), len(self.parts)
         if len(count) == 1:
             return f"{n} of {n} parts {self.parts[0].verdict}"
-        return f"of {n} parts " + ", ".join(f"{count[v]} {v}" for v in VERDICTS if count[v])
+        return f"{n} parts: " + ", ".join(f"{count[v]} {v}" for v in VERDICTS if count[v])
 
     @property
     def brief(self) -> list[Part]:

@@ -36,6 +36,8 @@ def test_sections_stand_in_the_order_of_the_claims():
     text = page(row("first", experiment="wei2019/b"), row("second"))
     assert text.index("<h2>Experiment B") < text.index("<h2>Experiment A")
     assert "Fig. 2" in text
+    assert '<details class="contents"><summary>' in text  # one line: links land below it
+    assert "scroll-behavior" not in text
 
 
 @pytest.mark.parametrize("verdict", VERDICTS)
@@ -101,15 +103,16 @@ def test_a_card_shows_numbers_of_one_kind(claim, expected, found, distance):
 def test_a_card_lists_its_parts():
     made = card(judged("sign", SIGNS, "undecided", limits="Five seeds; log10 of the ratio."))
     assert [part.verdict for part in made.parts] == ["reproduced", "undecided"]
-    assert made.headline == "of 2 parts 1 reproduced, 1 undecided"
+    assert made.headline == "2 parts: 1 reproduced, 1 undecided"
     assert [part.name for part in made.brief] == ["b", "a"]  # what decided comes first
     assert (made.unit, made.folded) == ("log10 of the ratio", False)
     text = page(made.row)
     assert "<td>above 0</td><td>0.5 ± 0.0" in text
     assert "Numbers: log10 of the ratio." in text
-    all_open = card(judged("sign", {"parts": dict.fromkeys("abcde", SIGNS["parts"]["b"])}))
-    assert all_open.headline == "5 of 5 parts undecided"
-    assert all_open.folded
+    many = card(judged("sign", {"parts": dict.fromkeys("abcde", SIGNS["parts"]["b"])}))
+    assert many.headline == "5 of 5 parts undecided"
+    assert many.folded
+    assert "5 of 5 parts undecided; a: 0 ± 0.23, expected above 0</summary>" in page(many.row)
 
 
 def test_every_row_of_the_ledger_has_a_card():
