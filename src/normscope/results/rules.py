@@ -19,7 +19,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from normscope.checks import Array
 from normscope.errors import InputError
@@ -504,13 +504,13 @@ def _undecided(mean: float, se: float, n: int, goal: float) -> Judgement | None:
 @cache
 def _student(n: int, family: int = 1) -> float:
     """Two-sided 95 % quantile for the mean of n runs; one run is exact if it is used at all."""
-    return float(stats.t.isf(0.025 / family, max(n - 1, 1)))
+    return -float(special.stdtrit(max(n - 1, 1), 0.025 / family))
 
 
 @cache
 def _three(n: int, family: int = 1) -> float:
     """Three standard errors, or more for few runs or several tests."""
-    return max(float(stats.norm.isf(stats.norm.sf(SIGMA) / family)), _student(n, family))
+    return max(-float(special.ndtri(special.ndtr(-SIGMA) / family)), _student(n, family))
 
 
 def _named(names: list[str]) -> str:
