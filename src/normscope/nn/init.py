@@ -84,7 +84,7 @@ def lsuv(model: M, inputs: Tensor, *, center: bool = False) -> M:
     Example:
         >>> x = torch.randn(100, 4)
         >>> net = lsuv(nn.Linear(4, 2), x)
-        >>> round(float(net(x).var(correction=0)), 3)
+        >>> round(net(x).var(correction=0).item(), 3)
         1.0
     """
     layers: dict[nn.Module, str] = {m: n for n, m in model.named_modules() if isinstance(m, AFFINE)}
