@@ -1,4 +1,4 @@
-"""Identities, and least squares: Eqs (1), (3), (4), (11), (12), Sec. 4 and App. C."""
+"""Identities, and least squares: Eqs (1), (3), (4), (11), (12) and Sec. 4."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def trial(seed: int, size: int, sparse: int) -> dict[str, Any]:
         "sec4-scale-free": _scaled(products["Gaussian"]),
         "rank": int(np.linalg.matrix_rank(filled)) / sparse,
         "second_moment": float(sparse * (mask**2).mean()),
-    } | _identities() | _reduction(rng)  # fmt: skip
+    } | _identities()
 
 
 def _descent(rng: Any, kappa: float) -> tuple[int, float, float]:
@@ -127,29 +127,6 @@ def _single_sample() -> list[float]:
     return [float(_relative(out.grad.T @ z.detach(), layer.weight.grad)) for layer, z, out in pairs]
 
 
-def _reduction(rng: Any) -> dict[str, Any]:
-    """App. C for each matrix in turn; more outputs than rows, so that no loss is zero."""
-    shapes = ((6, 6), (6, 6), (6, 6), (9, 6))
-    weights = [rng.standard_normal(shape) for shape in shapes]
-    x, y = rng.standard_normal((6, 40)), rng.standard_normal((9, 40))
-    errors, split = [], []
-    for i, own in enumerate(weights, start=1):
-        found = randmat.linear_reduction(weights, x, targets=y, layer=i)
-        small = found.reduced(own)
-        loss = randmat.linear_loss(weights, x, targets=y)
-        slope = randmat.linear_gradient(weights, x, targets=y, layer=i)
-        mine = found.gradient(small) * found.scales @ found.left.T
-        best = [*weights[: i - 1], found.restored(found.solution()), *weights[i:]]
-        least = randmat.linear_loss(best, x, targets=y)
-        errors += [abs(found.loss(small) / loss - 1),
-                   float(np.linalg.norm(mine - slope) / np.linalg.norm(slope)),
-                   abs(found.optimum() / least - 1)]  # fmt: skip
-        columns = float(found.to_frame()["least_loss"].sum())
-        split.append(abs((columns + found.constant) / least - 1))
-    return {"prop1-reduction": {"error": errors, "size": 40},
-            "prop1-decouple": {"error": split, "size": 40}}  # fmt: skip
-
-
 def observe(table: Table) -> dict[str, Any]:
     """What the claims read."""
 
@@ -161,8 +138,7 @@ def observe(table: Table) -> dict[str, Any]:
     others = [f"{name} against Gaussian" for name in [*DRAWS][1:]]
     moment, rank = table("second_moment"), table("rank")
     joined = {}
-    for name in ("eq1", "eq1-corrected", "eq34", "eq11-12", "prop1-reduction", "prop1-decouple",
-                 "sec4-scale-free"):  # fmt: skip
+    for name in ("eq1", "eq1-corrected", "eq34", "eq11-12", "sec4-scale-free"):
         rows = table(name)
         errors = np.concatenate([np.atleast_1d(row["error"]) for row in rows])
         joined[name] = rows[0] | {"error": errors}
@@ -194,5 +170,5 @@ SCALES = {
 }
 EXPERIMENT = Experiment(
     "Identities of the paper, and gradient descent on least squares",
-    trial, SCALES, observe, panels, own_scale=True, version=2,
+    trial, SCALES, observe, panels, own_scale=True, version=3,
 )  # fmt: skip
