@@ -15,6 +15,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -133,15 +134,16 @@ def versions() -> dict[str, str]:
 
 @contextlib.contextmanager
 def limited_threads(count: int) -> Iterator[None]:
-    """A span in which torch computes with so many threads: sums depend on their number."""
+    """A span in which torch and numpy compute with so many threads: sums depend on their number."""
     before = {name: os.environ.get(name) for name in THREADS}
-    os.environ.update(dict.fromkeys(THREADS, str(count)))
+    os.environ.update(dict.fromkeys(THREADS, str(count)))  # for libraries that are loaded later
     torch: Any = sys.modules.get("torch")
     used = torch.get_num_threads() if torch else count
-    if used != count:
-        torch.set_num_threads(count)
     try:
-        yield
+        with _libraries().limit(limits=count):
+            if used != count:
+                torch.set_num_threads(count)
+            yield
     finally:
         for name, value in before.items():
             if value is None:
@@ -150,6 +152,14 @@ def limited_threads(count: int) -> Iterator[None]:
                 os.environ[name] = value
         if used != count:
             torch.set_num_threads(used)
+
+
+@cache
+def _libraries() -> Any:
+    """The libraries of this process that compute with threads, such as numpy's BLAS."""
+    import threadpoolctl
+
+    return threadpoolctl.ThreadpoolController()
 
 
 @contextlib.contextmanager
