@@ -76,7 +76,7 @@
       const place = figure.querySelector(".live");
       const room = figure.clientWidth || document.querySelector("main").clientWidth; // folded: 0 in some browsers
       const shown = room > NARROW ? spec : stacked(spec, room);
-      for (let besides = 64, tries = 0; tries < 4; tries += 1) {
+      for (let besides = 64, tries = 0; tries < 8; tries += 1) {
         const chart = {...fitted(shown, room, besides), config: config(ground, room)};
         const result = await window.vegaEmbed(place, chart, options);
         views.get(id)?.finalize();
@@ -85,7 +85,8 @@
         const over = place.querySelector("svg").getBoundingClientRect().width - room;
         if (mine !== round) return;
         if (over <= 0) break;
-        besides += Math.ceil(over) + 1;
+        // a panel at its greatest width gets narrower only once `besides` has grown enough
+        besides += (Math.ceil(over) + 1) * 2 ** tries;
       }
     }
     document.documentElement.dataset.charts = "drawn";
