@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from normscope.diagnose.rules import RULES, Case
 from normscope.diagnose.rules.signals import too_few
 from normscope.messages import failure
-from normscope.results import Evidence, Finding, Plan
+from normscope.results import Evidence, Finding, Plan, Trial
 from normscope.results.finding import UNJUDGED
 
 ENOUGH = 0.25  # share of the parameters in layers that were looked at
 HALF = 0.5  # share of the parameters in layers that are known, without which nothing is judged
-# Among findings of equal severity these come first.
-FIRST = ("recommended-lr", "lr-above-limit", "lr-above-threshold", "promising-change")
 
 
 def findings_of(results: dict[str, Any], convention: dict[str, Any]) -> tuple[Finding, ...]:
@@ -33,7 +33,33 @@ def judged(
                 found.append(finding)
         except Exception as error:  # a rule must not cost what was measured
             notes.append(f"The check {name!r} failed and is left out: {failure(error)}")
-    return tuple(sorted(found, key=lambda f: (-f.rank, f.rule not in FIRST))), notes
+    return decided(found, case.trial), notes
+
+
+def decided(found: Iterable[Finding], trial: Trial | None) -> tuple[Finding, ...]:
+    """What is reported of ``found``, most severe first, causes before what follows from them.
+
+    Guesses are notes where the trial is clearly good, and what another warning explains is left
+    out.
+    """
+    kept: list[Finding] = []
+    clear = trial is not None and trial.clear
+    for finding in sorted(found, key=_order):
+        rule = RULES[finding.rule]
+        if rule.kind == "note" or (clear and rule.kind != "fact"):
+            finding = _at_most_a_note(finding)  # noqa: PLW2901
+        warned = {f.rule for f in kept if f.warns}
+        if finding.severity == "ok" or not warned.intersection(rule.suppressed_by):
+            kept.append(finding)
+    return tuple(sorted(kept, key=lambda f: (-f.rank, _order(f))))
+
+
+def _order(finding: Finding) -> float:
+    return RULES[finding.rule].order
+
+
+def _at_most_a_note(finding: Finding) -> Finding:
+    return replace(finding, severity="note") if finding.warns else finding
 
 
 def _covered(case: Case, needs: tuple[str, ...]) -> bool:

@@ -72,6 +72,9 @@ from normscope.results.teacher_student import LearningComparison as LearningComp
 from normscope.results.teacher_student import LearningPath as LearningPath
 from normscope.results.teacher_student import LearningRates as LearningRates
 from normscope.results.teacher_student import OverlapSlopes as OverlapSlopes
+from normscope.results.trial import Rung as Rung
+from normscope.results.trial import Trial as Trial
+from normscope.results.trial import TrialThresholds as TrialThresholds
 from normscope.results.units import Ablation as Ablation
 from normscope.results.units import LayerUnits as LayerUnits
 from normscope.results.units import UnitStatistics as UnitStatistics

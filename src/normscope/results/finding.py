@@ -84,6 +84,11 @@ class Finding(Record):
         """0 for ok to 4 for a problem."""
         return SEVERITIES.index(self.severity)
 
+    @property
+    def warns(self) -> bool:
+        """Whether something should be changed: a warning or a problem."""
+        return self.severity in ("warning", "problem")
+
     def __str__(self) -> str:
         where = f" [{self.layer}]" if self.layer else ""
         return f"{self.severity}: {self.title}{where}"

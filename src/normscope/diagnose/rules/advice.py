@@ -14,7 +14,7 @@ NEAR = 1.5  # a learning rate that far outside the best ones of the race still c
 APART = 3.0  # factor by which curvature and measured limits differ that is spoken of
 
 
-@rule("recommended-lr", "advice", source=BJORCK2018, where="Sec. 2.1")
+@rule("recommended-lr", "advice", order=7.5, kind="note", source=BJORCK2018, where="Sec. 2.1")
 def recommended(case: Case) -> Finding | None:
     """The rate at which copies trained best, beside the one asked about."""
     advice = case["advice"]
@@ -24,8 +24,8 @@ def recommended(case: Case) -> Finding | None:
     if case.trained and advice.race and (calm := _calm_rate(advice)) < advice.lr:
         return _to_train_on(case, calm, shown)
     if case.lr is None:
-        return note(f"Train with a learning rate of about {advice.lr:.2g}", (shown,),
-                    advice.reason, _set(advice))  # fmt: skip
+        return note(title=f"Train with a learning rate of about {advice.lr:.2g}", evidence=(shown,),
+                    meaning=advice.reason, advice=_set(advice))  # fmt: skip
     if "stability" in case and (limit := above_limit(case)) is not None and limit.severity != "ok":
         return None  # which says so, and names the same rate
     pairs = _beside_best(case.lr, advice)
@@ -37,9 +37,11 @@ def recommended(case: Case) -> Finding | None:
     )
     if all(as_good(*pair) for pair in pairs) and (pairs or _near(case.lr, advice)):
         title = f"The learning rate {case.lr:.2g} trains about as well as the best one tried"
-        return ok(title, (shown,), f"{said}{advice.reason}")
+        return ok(title=title, evidence=(shown,), meaning=f"{said}{advice.reason}")
     title = f"Train with a learning rate of about {advice.lr:.2g} instead of {case.lr:.2g}"
-    return note(title, (shown,), f"{said}{advice.reason}", _set(advice))
+    return note(
+        title=title, evidence=(shown,), meaning=f"{said}{advice.reason}", advice=_set(advice)
+    )
 
 
 def _set(advice: LRAdvice) -> str:
@@ -62,14 +64,23 @@ def _to_train_on(case: Case, calm: float, shown: Evidence) -> Finding:
     if case.lr is not None and case.lr <= calm:
         title = f"The learning rate is suitable for continuing training: it is below {calm:.2g}"
         meaning = "At larger rates the loss of this trained network rises first."
-        return ok(title, (shown,), meaning)
+        return ok(title=title, evidence=(shown,), meaning=meaning)
     title = f"To continue training, keep the learning rate below {calm:.2g}"
     meaning = "The network is already trained. At larger rates its loss rises first, and it "
     meaning += "loses what it has learned."
-    return note(title, (shown,), meaning, f"Set lr={calm:.2g} or lower.")
+    return note(
+        title=title, evidence=(shown,), meaning=meaning, advice=f"Set lr={calm:.2g} or lower."
+    )
 
 
-@rule("promising-change", "what_if", source=HUANG2020, where="Supplement D.3, Tables A and B")
+@rule(
+    "promising-change",
+    "what_if",
+    order=8,
+    kind="fact",
+    source=HUANG2020,
+    where="Supplement D.3, Tables A and B",
+)
 def promising(case: Case) -> Finding | None:
     """The change with which copies of the network learned better, if there is one."""
     found: WhatIf = case["what_if"]
@@ -80,7 +91,9 @@ def promising(case: Case) -> Finding | None:
     if best is None:
         shown = (Evidence("changes tried", len(trained)),)
         meaning = f"Copies were changed and trained: {', '.join(v.change for v in trained)}."
-        return ok("None of the changes tried lets it learn better", shown, meaning)
+        return ok(
+            title="None of the changes tried lets it learn better", evidence=shown, meaning=meaning
+        )
     loss, rate = found.loss_ratio(best), found.limit_ratio(best)
     known = [
         Evidence("lowest loss reached, after / before", loss[0], 1.0, *loss[1:]),
@@ -94,9 +107,14 @@ def promising(case: Case) -> Finding | None:
     advice = f"Try ns.apply_transform(model, {best.change!r}), then suggest_lr again."
     if not (found.before.learned or _learned_in_race(case)):
         title = f"It does not learn at any rate tried; with {best.change!r} it does: "
-        return warning(f"{title}{found.gain_in_words(best)}", evidence, meaning, advice)
+        return warning(
+            title=f"{title}{found.gain_in_words(best)}",
+            evidence=evidence,
+            meaning=meaning,
+            advice=advice,
+        )
     title = f"With {best.change!r} {found.gain_in_words(best)}"
-    return note(title, evidence, meaning, advice)
+    return note(title=title, evidence=evidence, meaning=meaning, advice=advice)
 
 
 def _learned_in_race(case: Case) -> bool:

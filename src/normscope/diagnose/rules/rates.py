@@ -13,7 +13,14 @@ from normscope.results.stability import StabilityBound, StabilityLimit
 FAR = 100.0  # times the threshold; of the networks in docs/results/advice.md none learned there
 
 
-@rule("lr-above-threshold", "sharpness", source=WEI2019, where="Eq. (7), critical learning rate")
+@rule(
+    "lr-above-threshold",
+    "sharpness",
+    order=7,
+    kind="fact",
+    source=WEI2019,
+    where="Eq. (7), critical learning rate",
+)
 def above_threshold(case: Case) -> Finding | None:
     """Learning rate against 2 (1 + momentum) / lambda_max; above it a few updates decide."""
     limit, low, high = case.threshold
@@ -26,30 +33,39 @@ def above_threshold(case: Case) -> Finding | None:
     title = f"The learning rate {case.lr:.3g} is {{}} the local threshold {limit:.3g}"
     if not case.lr > limit:
         meaning = "Gradient descent does not overshoot in the sharpest direction."
-        return ok(title.format("below"), shown, meaning)
+        return ok(title=title.format("below"), evidence=shown, meaning=meaning)
     meaning = "In the sharpest direction a step overshoots. "
     outcome, _, words = str(case.convention.get("trial") or "").partition(": ")
     lower = f"Use a learning rate below {limit:.3g}, or find the best one with ns.suggest_lr."
     if outcome == "diverged":
         title = f"Training diverges at the learning rate {case.lr:.3g}"
-        return problem(title, shown, f"{meaning}{words}", lower)
+        return problem(title=title, evidence=shown, meaning=f"{meaning}{words}", advice=lower)
     if outcome == "rose":
         title = f"The loss rises at the learning rate {case.lr:.3g}"
-        return warning(title, shown, f"{meaning}{words}", lower)
+        return warning(title=title, evidence=shown, meaning=f"{meaning}{words}", advice=lower)
     if outcome:
         advice = "No action needed unless the loss rises later."
-        return note(title.format("above"), shown, f"{meaning}{words}", advice)
+        return note(
+            title=title.format("above"), evidence=shown, meaning=f"{meaning}{words}", advice=advice
+        )
     far = case.lr > FAR * limit
     meaning += "The curvature alone does not tell whether training diverges. With momentum it "
     meaning += "often does at a few times the threshold."
     advice = "Find out with ns.suggest_lr, or preset='full'."
     if "stability" in case:
         advice = "The search for the limit was cut short: allow more time."
-    return (warning if far else note)(title.format("far above" if far else "above"), shown,
-                                      meaning, advice)  # fmt: skip
+    severity, title = warning if far else note, title.format("far above" if far else "above")
+    return severity(title=title, evidence=shown, meaning=meaning, advice=advice)
 
 
-@rule("lr-above-limit", "stability", source=BJORCK2018, where="Sec. 3.4 and App. J")
+@rule(
+    "lr-above-limit",
+    "stability",
+    order=7,
+    kind="fact",
+    source=BJORCK2018,
+    where="Sec. 3.4 and App. J",
+)
 def above_limit(case: Case) -> Finding | None:
     """Learning rate against the bisected limits."""
     if case.lr is None:
@@ -59,7 +75,12 @@ def above_limit(case: Case) -> Finding | None:
     for trial in (t for t in race if t.lr == case.lr and t.diverged):
         title = f"Training diverges at the learning rate {case.lr:.3g}"
         meaning = f"A copy of the network diverged after {trial.updates} updates."
-        return problem(title, (_against(case.lr, limit.diverges),), meaning, _safe_rate(case))
+        return problem(
+            title=title,
+            evidence=(_against(case.lr, limit.diverges),),
+            meaning=meaning,
+            advice=_safe_rate(case),
+        )
     known = True
     for bound, verb, verbs in (
         (limit.diverges, "diverge", "diverges"),
@@ -71,7 +92,12 @@ def above_limit(case: Case) -> Finding | None:
             known = False
             continue
         severity, title = _verdict(case.lr, bound, verb, verbs)
-        return severity(title, (_against(case.lr, bound),), _where(bound), _safe_rate(case))
+        return severity(
+            title=title,
+            evidence=(_against(case.lr, bound),),
+            meaning=_where(bound),
+            advice=_safe_rate(case),
+        )
     if not known:
         return None
     tighter = min(limit.diverges, limit.does_not_learn, key=lambda bound: bound.low)
@@ -80,7 +106,7 @@ def above_limit(case: Case) -> Finding | None:
     title = f"Training is stable at the learning rate {case.lr:.3g}"
     do = "do not diverge" if tighter is limit.diverges else "learn"
     meaning = f"Copies of the network {do} at this rate and at larger ones."
-    return ok(title, (_against(case.lr, tighter),), meaning)
+    return ok(title=title, evidence=(_against(case.lr, tighter),), meaning=meaning)
 
 
 def _at_floor(case: Case) -> bool:

@@ -40,7 +40,7 @@ def too_few(results: dict[str, Any]) -> tuple[str, ...]:
     )
 
 
-@rule("signal-growth", "activations", source=BJORCK2018, where="Fig. 3")
+@rule("signal-growth", "activations", order=5.4, kind="guess", source=BJORCK2018, where="Fig. 3")
 def growth(case: Case) -> Finding | None:
     """Activations that grow or vanish with depth."""
     if case["activations"].num_samples < ENOUGH:
@@ -65,7 +65,9 @@ def growth(case: Case) -> Finding | None:
     clear = abs(fit.slope) > 2 * fit.error
     if not clear or abs(decades) < GROWS:
         meaning = "Signals neither explode nor vanish."
-        return ok("Activations keep their size over the depth", shown, meaning)
+        return ok(
+            title="Activations keep their size over the depth", evidence=shown, meaning=meaning
+        )
     at = fit.overflow_layer
     tail = f" Float32 overflows at about layer {at:.0f}." if up and math.isfinite(at) else ""
     fate = "shrink with it: training starts slowly."
@@ -74,11 +76,12 @@ def growth(case: Case) -> Finding | None:
     slow = decades > -VANISHES[bool(case.convention.get("no_threshold"))]
     severity = problem if at < 2 * depth else note if slow and not up else warning
     return severity(
-        f"Activations {'grow' if up else 'vanish'} with depth",
-        shown,
-        f"The variance changes by a factor {fit.factor:.3g} per layer, 10^{decades:.1f} over "
+        title=f"Activations {'grow' if up else 'vanish'} with depth",
+        evidence=shown,
+        meaning=f"The variance changes by a factor {fit.factor:.3g} per layer, 10^{decades:.1f} "
+        "over "
         f"{depth} layers.{tail} The outputs and the gradients of all layers {fate}",
-        "The hidden layers are normalized, so the scale of their weights has little effect: "
+        advice="The hidden layers are normalized, so the scale of their weights has little effect: "
         "look at the scales (gamma) of the norms, and at sums without a norm after them."
         if case.normalized
         else "Add normalization to the hidden layers, or scale the initial weights by "
@@ -92,10 +95,11 @@ def _lost(case: Case) -> Finding | None:
         shown = Evidence("layers whose outputs do not vary", len(silent), 0.0)
         zero = _zero_norm(case, silent[0].number - 1)
         return problem(
-            "A layer has constant output: it is the same for all samples",
-            (shown,),
-            "The layers after it do not see the inputs, and the layers before it get no gradient.",
-            zero or "Look for weights of zero in this layer, and for dead units before it.",
+            title="A layer has constant output: it is the same for all samples",
+            evidence=(shown,),
+            meaning="The layers after it do not see the inputs, and the layers before it get no "
+            "gradient.",
+            advice=zero or "Look for weights of zero in this layer, and for dead units before it.",
             layer=silent[0].name,
         )
     last = case["layout"].last_input_norm if "layout" in case else None
@@ -104,10 +108,11 @@ def _lost(case: Case) -> Finding | None:
         return None
     [constant] = found
     return problem(
-        "The outputs do not depend on the inputs: the norm before the last layer gives a constant",
-        (Evidence("channels that vary", 0),),
-        "Only biases can be learned, and the layers before the norm get no gradient.",
-        _zero_norm(case, constant.number)
+        title="The outputs do not depend on the inputs: the norm before the last layer gives a "
+        "constant",
+        evidence=(Evidence("channels that vary", 0),),
+        meaning="Only biases can be learned, and the layers before the norm get no gradient.",
+        advice=_zero_norm(case, constant.number)
         or "Check what it normalizes over: a single value always becomes 0.",
         layer=constant.name,
     )
@@ -126,7 +131,14 @@ def _zero_norm(case: Case, number: int) -> str:
     return f"The scale (gamma) of the norm {zero[0]!r} is 0: set it to 1." if zero else ""
 
 
-@rule("input-independent-gradients", "gradients", source=BJORCK2018, where="Table 1")
+@rule(
+    "input-independent-gradients",
+    "gradients",
+    order=32,
+    kind="note",
+    source=BJORCK2018,
+    where="Table 1",
+)
 def alignment(case: Case) -> Finding | None:
     """Gradients whose terms agree over samples and positions, in a network at its start."""
     layers = [x for x in case.hidden(case["gradients"].layers) if math.isfinite(x.alignment)]
@@ -143,19 +155,27 @@ def alignment(case: Case) -> Finding | None:
     )
     if value <= 1:
         meaning = "Terms of different samples and positions mostly cancel, as they should."
-        return ok("Gradients depend on the input", shown, meaning)
+        return ok(title="Gradients depend on the input", evidence=shown, meaning=meaning)
     return note(  # networks with He's initial weights have it, and train
-        "All samples give nearly the same gradient",
-        shown,
-        "The first steps mostly learn a shift of the outputs that is the same for all samples.",
-        "Lower the learning rate for the first steps (warm-up)."
+        title="All samples give nearly the same gradient",
+        evidence=shown,
+        meaning="The first steps mostly learn a shift of the outputs that is the same for all "
+        "samples.",
+        advice="Lower the learning rate for the first steps (warm-up)."
         if case.normalized
         else "Normalize the hidden layers, or lower the learning rate for the first steps "
         "(warm-up).",
     )
 
 
-@rule("dead-units", "activations", source=HUANG2020, where="Supplement C.3, Fig. XIII")
+@rule(
+    "dead-units",
+    "activations",
+    order=5.3,
+    kind="guess",
+    source=HUANG2020,
+    where="Supplement C.3, Fig. XIII",
+)
 def dead_units(case: Case) -> Finding | None:
     """Rectified units that never, or always, let a signal pass."""
     # gates are thin, and often shut
@@ -177,28 +197,36 @@ def dead_units(case: Case) -> Finding | None:
         if case.normalized:
             first = "Look at the shift (beta) of the norm before the ReLU"
         return severity(
-            f"{dead[worst]:.0%} of the units of a layer are dead",
-            shown[:1],
-            f"Their output is zero on all {seen} samples, so they carry no signal and do not "
+            title=f"{dead[worst]:.0%} of the units of a layer are dead",
+            evidence=shown[:1],
+            meaning=f"Their output is zero on all {seen} samples, so they carry no signal and do "
+            "not "
             f"learn. (With 95 % confidence each is active on fewer than {3 / seen:.1%} of all "
             "samples.)",
-            _zero_norm(case, number) or f"{first}, check the biases, or use a leaky ReLU.",
+            advice=_zero_norm(case, number) or f"{first}, check the biases, or use a leaky ReLU.",
             layer=worst,
         )
     if full[fullest] >= FULL:
         return note(
-            f"{full[fullest]:.0%} of the units of a layer are always active",
-            shown[1:],
-            "They are positive for every sample: the ReLU does nothing there, and they act "
+            title=f"{full[fullest]:.0%} of the units of a layer are always active",
+            evidence=shown[1:],
+            meaning="They are positive for every sample: the ReLU does nothing there, and they act "
             "linearly.",
-            "Centre the signals before the ReLU, for example with batch norm.",
+            advice="Centre the signals before the ReLU, for example with batch norm.",
             layer=fullest,
         )
     meaning = "Nearly all units are active on some samples and zero on others."
-    return ok("Units are neither dead nor always active", shown, meaning)
+    return ok(title="Units are neither dead nor always active", evidence=shown, meaning=meaning)
 
 
-@rule("favoured-class", "gradients", source=BJORCK2018, where="Fig. 4 and App. L")
+@rule(
+    "favoured-class",
+    "gradients",
+    order=33,
+    kind="note",
+    source=BJORCK2018,
+    where="Fig. 4 and App. L",
+)
 def favoured_class(case: Case) -> Finding | None:
     """One class predicted for nearly every sample."""
     outputs = case["gradients"].outputs
@@ -216,17 +244,25 @@ def favoured_class(case: Case) -> Finding | None:
         meaning = (
             "Different samples get different answers, or answers that hardly differ from chance."
         )
-        return ok("No class is favoured", shown, meaning)
+        return ok(title="No class is favoured", evidence=shown, meaning=meaning)
     return note(
-        f"Class {outputs.favoured} is predicted for {share:.0%} of the samples",
-        shown,
-        "The first steps mostly lower that one output. Deep networks often start like this, also "
+        title=f"Class {outputs.favoured} is predicted for {share:.0%} of the samples",
+        evidence=shown,
+        meaning="The first steps mostly lower that one output. Deep networks often start like "
+        "this, also "
         "with batch norm.",
-        "Usually harmless. Smaller initial weights of the last layer avoid it.",
+        advice="Usually harmless. Smaller initial weights of the last layer avoid it.",
     )
 
 
-@rule("weight-domination", "gradients", source=HUANG2020, where="Supplement C.2, Fig. XII")
+@rule(
+    "weight-domination",
+    "gradients",
+    order=34,
+    kind="note",
+    source=HUANG2020,
+    where="Supplement C.2, Fig. XII",
+)
 def weight_domination(case: Case) -> Finding | None:
     """Layers whose gradient is tiny against their weight, while there is something to learn."""
     if case.convention.get("no_threshold") or case.silent:
@@ -244,15 +280,17 @@ def weight_domination(case: Case) -> Finding | None:
     )
     if value < DOMINATED:
         meaning = "A step changes every layer noticeably."
-        return ok("Gradients are not negligible beside the weights", shown, meaning)
+        return ok(
+            title="Gradients are not negligible beside the weights", evidence=shown, meaning=meaning
+        )
     norms = "layout" in case and any(n.used for n in case["layout"].norms)
     small = "layout" in case and case["layout"].residuals > 0
     return note(
-        f"In {value:.0%} of the layers the gradient is tiny compared with the weights",
-        shown,
-        "A step changes them little."
+        title=f"In {value:.0%} of the layers the gradient is tiny compared with the weights",
+        evidence=shown,
+        meaning="A step changes them little."
         + (" Before a norm, weights that have grown large change very little." if norms else ""),
-        "Use a larger learning rate"
+        advice="Use a larger learning rate"
         + (", or weight decay on the layers before norms." if norms else ".")
         + (" Branches that are meant to start small (LayerScale) need no change." if small else ""),
         layer=worst.name,
