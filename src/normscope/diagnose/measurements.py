@@ -22,6 +22,7 @@ from normscope.measure.probes.conditioning import conditioning
 from normscope.measure.probes.layout import norm_layout
 from normscope.measure.probes.signals import signals
 from normscope.measure.regularization import bn_regularization
+from normscope.measure.setup import data_card, set_up
 from normscope.measure.spectral import spectral_density, top_eigenvalues
 from normscope.results import Activations
 from normscope.subject.statistics import frozen_norms
@@ -81,6 +82,16 @@ def _needs_prediction(subject: Subject) -> str | None:
 def _of_outliers(subject: Subject) -> float:
     """The mean gradients, their products and directions; and the vectors of Lanczos."""
     return 4 * subject.outputs_per_sample + 20
+
+
+@step("wiring", "fast", 2, gives=("wiring", "start", "data"))
+def _wiring(subject: Subject, results: Results) -> Any:
+    """Are data, model, loss and optimizer joined as they should be?"""
+    problem = replace(subject.problem, graph=subject.graph)
+    found = set_up(problem, subject.batches[0], subject.held, subject.foreign)
+    classes = max((call.classes for call in found.wiring.calls), default=0)
+    data = data_card(subject.population.batches, found.given, found.target, classes)
+    return {"wiring": found.wiring, "start": found.start, "data": data}
 
 
 @step("layout", "fast", 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ from normscope.checks import checked_momentum, checked_positive
 from normscope.diagnose._optimizers import chosen_optimizer
 from normscope.errors import InputError, MeasurementError
 from normscope.measure.risk import Risk
+from normscope.results.wiring import Held
 from normscope.subject.batch import Batch, float_leaves
 from normscope.subject.graph import Graph
 from normscope.subject.memory import budget_bytes
@@ -48,6 +49,8 @@ class Subject:
         deadline: time (``time.monotonic``) after which training runs end.
         notes: what to know about how the arguments were taken.
         further: where more samples can be read; None if they cannot, or are not asked for.
+        held: which parameters the optimizer holds, and what it does with them.
+        foreign: ids of parameters that it holds beside those of the model.
     """
 
     problem: Problem
@@ -60,6 +63,8 @@ class Subject:
     deadline: float = math.inf
     notes: tuple[str, ...] = ()
     further: Source | None = None
+    held: Held = field(default_factory=Held)
+    foreign: frozenset[int] = frozenset()
 
     @property
     def model(self) -> nn.Module:
@@ -115,16 +120,19 @@ class Subject:
     @property
     def chance(self) -> float:
         """Loss of the best constant answer on the batches; NaN if that is not known."""
-        if not self.objective.has_outputs or any(targets is None for _, targets in self._seen):
+        try:
+            if not self.objective.has_outputs or any(goal is None for _, goal in self._seen):
+                return math.nan
+            return chance_loss(self.objective.loss, self._seen)
+        except MeasurementError:  # no finite outputs
             return math.nan
-        return chance_loss(self.objective.loss, self._seen)
 
     @functools.cached_property
     def graph(self) -> Graph | None:
         """Read once for all measurements; None if it cannot be, as the layout will say."""
         try:
             return graph_of(self.problem, self.batches[0])
-        except MeasurementError:
+        except (MeasurementError, InputError):
             return None
 
     @property
@@ -243,6 +251,8 @@ def as_subject(
         deadline=deadline,
         notes=tuple(chosen.notes),
         further=problem.source if population and not problem.source.once else None,
+        held=chosen.held,
+        foreign=chosen.foreign,
     )
 
 

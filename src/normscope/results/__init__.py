@@ -8,6 +8,7 @@ from normscope.results.conditioning import Conditioning as Conditioning
 from normscope.results.conditioning import ConditioningCost as ConditioningCost
 from normscope.results.conditioning import CurvatureBlock as CurvatureBlock
 from normscope.results.conditioning import LayerConditioning as LayerConditioning
+from normscope.results.data_card import DataCard as DataCard
 from normscope.results.density import SpectralDensity as SpectralDensity
 from normscope.results.eigenvalues import KroneckerSpectrum as KroneckerSpectrum
 from normscope.results.eigenvalues import MomentSpectrum as MomentSpectrum
@@ -68,6 +69,9 @@ from normscope.results.stability import StabilityBound as StabilityBound
 from normscope.results.stability import StabilityLimit as StabilityLimit
 from normscope.results.stability import StabilityTrial as StabilityTrial
 from normscope.results.stability_map import StabilityMap as StabilityMap
+from normscope.results.start import NormScale as NormScale
+from normscope.results.start import SignalScale as SignalScale
+from normscope.results.start import Start as Start
 from normscope.results.teacher_student import LearningComparison as LearningComparison
 from normscope.results.teacher_student import LearningPath as LearningPath
 from normscope.results.teacher_student import LearningRates as LearningRates
@@ -80,3 +84,7 @@ from normscope.results.units import LayerUnits as LayerUnits
 from normscope.results.units import UnitStatistics as UnitStatistics
 from normscope.results.what_if import Variant as Variant
 from normscope.results.what_if import WhatIf as WhatIf
+from normscope.results.wiring import Held as Held
+from normscope.results.wiring import LossCall as LossCall
+from normscope.results.wiring import ParameterUse as ParameterUse
+from normscope.results.wiring import Wiring as Wiring

@@ -162,7 +162,7 @@ def gradients(slope, *, scatter=0.0):
 
 @pytest.mark.parametrize(
     ("slope", "scatter", "expected"),
-    [(0.97, 0, "ok"), (1.03, 0, "warning"), (-2.0, 0, "ok"), (1.03, 9.0, "ok")],
+    [(0.97, 0, "ok"), (1.03, 0, "note"), (-2.0, 0, "ok"), (1.03, 9.0, "ok")],
 )
 def test_explosion_over_three_layers(slope, scatter, expected):
     """Hidden layers 1 to 4: three steps, three decades at a slope of 1."""
@@ -196,15 +196,15 @@ def layout(**changes):
         ({}, "ok", "its output is not"),
         ({"output_norm": "9", "last_input_norm": None}, "ok", "outputs are normalized"),
         ({"output_norm": "1"}, "ok", "outputs are normalized"),
-        ({"last_input_norm": None}, "warning", "input of the last layer is not"),
+        ({"last_input_norm": None}, "note", "input of the last layer is not"),
         ({"last_input_power": 9.9}, "ok", "its output is not"),
-        ({"last_input_power": 10.1}, "warning", "input of the last layer is not"),
+        ({"last_input_power": 10.1}, "note", "input of the last layer is not"),
     ],
 )
 def test_last_layer(changes, expected, words):
     one = judged("last-layer-unnormalized", layout(**changes))
     assert one.severity == expected
-    if expected == "warning":  # what is shown is the reason
+    if expected == "note":  # what is shown is the reason
         assert one.evidence[0].value > one.evidence[0].threshold
         assert len(one.evidence) == 1 + ("last_input_power" in changes)
     if "output_norm" in changes:  # '1' is a batch norm
@@ -221,21 +221,21 @@ def test_few_norms_say_nothing_about_the_last_layer(hidden, judged_):
 
 @pytest.mark.parametrize(
     ("norm", "power", "expected"),
-    [("1", 9.9, "ok"), ("1", 10.1, "warning"), (None, 1.0, "warning"), ("1", np.nan, "ok")],
+    [("1", 9.9, "ok"), ("1", 10.1, "note"), (None, 1.0, "note"), ("1", np.nan, "ok")],
 )
 def test_another_head(norm, power, expected):
     state = "raw" if norm is None else "act"
     other = LayerUse("other", "linear", 5, state, norm, head=True, power=power)
     one = judged("last-layer-unnormalized", layout(layers=(*found()["layout"].layers, other)))
-    assert (one.severity, one.layer) == (expected, "other" if expected == "warning" else None)
+    assert (one.severity, one.layer) == (expected, "other" if expected == "note" else None)
 
 
 @pytest.mark.parametrize(
     ("states", "expected"),
     [
-        ("norm norm norm raw", "warning"),  # the only one without a norm
+        ("norm norm norm raw", "note"),  # the only one without a norm
         ("norm raw norm raw", "ok"),  # every second one is: it is as the others
-        ("norm raw raw raw", "warning"),
+        ("norm raw raw raw", "note"),
     ],
 )
 def test_a_head_one_layer_behind_a_norm(states, expected):
@@ -269,7 +269,6 @@ def test_skip_connections_that_are_there_are_not_advised(residuals):
     results = layout(residuals=residuals) | {"gradients": gradients(2.0)}
     one = judged("bn-gradient-explosion", results)
     assert ("skip connections" in one.advice) == (not residuals)
-    assert one.severity == ("note" if residuals else "warning")
 
 
 def test_growth_is_fitted_without_gates():
@@ -408,7 +407,7 @@ def test_gradients_behind_a_layer_are_no_fault_of_its_inputs():
         assert [e.value for e in one.evidence[2:]] == [inputs.kappa(0.5), behind.kappa(0.5)]
 
 
-@pytest.mark.parametrize(("power", "expected"), [(9.9, "ok"), (10.1, "warning")])
+@pytest.mark.parametrize(("power", "expected"), [(9.9, "ok"), (10.1, "note")])
 def test_input_of_the_last_layer(power, expected):
     *before, last = found()["conditioning"].layers
     size = len(last.inputs.values)
@@ -530,14 +529,11 @@ def growth(slope, error=0.0, factor_layers=8):
     ("slope", "error", "expected", "words"),
     [
         (0.74, 0.0, "ok", ""),
-        (0.76, 0.0, "warning", "grow"),
+        (0.76, 0.0, "note", "grow"),
         (-0.76, 0.0, "note", "vanish"),
-        (-1.24, 0.0, "note", "vanish"),
-        (-1.26, 0.0, "warning", "vanish"),
-        (-2.51, 0.0, "warning", "vanish"),
         (-0.74, 0.0, "ok", ""),
         (0.76, 0.4, "ok", ""),  # not clear
-        (8.0, 0.0, "problem", "grow"),  # float32 ends within twice the depth
+        (8.0, 0.0, "note", "grow"),  # float32 ends within twice the depth
     ],
 )
 def test_growth_over_four_steps(slope, error, expected, words):
@@ -545,8 +541,7 @@ def test_growth_over_four_steps(slope, error, expected, words):
     one = judged("signal-growth", growth(slope, error))
     assert one.severity == expected
     assert one.evidence[0].value == pytest.approx(4 * slope)
-    adam = judged("signal-growth", growth(slope, error), no_threshold="adam scales its steps")
-    assert adam.severity == ("note" if -2.5 < slope < -0.75 else expected)  # its steps are scaled
+    assert ("overflows" in one.meaning) == (expected != "ok" and slope > 0)
     if expected != "ok":
         assert words in one.title
         [scale] = re.findall(r"initial weights by ([0-9.e-]+)", one.advice)
@@ -572,7 +567,7 @@ def rectified(dead, full):
 @pytest.mark.parametrize(
     ("dead", "full", "expected", "words"),
     [(1, 0, "ok", ""), (2, 0, "note", "10% of the units of a layer are dead"),
-     (9, 0, "note", "dead"), (10, 0, "warning", "dead"), (18, 0, "problem", "dead"),
+     (17, 0, "note", "dead"), (18, 0, "warning", "A layer is dead: 90%"),
      (0, 4, "ok", ""), (0, 5, "note", "always active")],
 )  # fmt: skip
 def test_dead_and_full_units(dead, full, expected, words):

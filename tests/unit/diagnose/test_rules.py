@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from test_setup_rules import LINES
 from torch import nn
 
 import normscope as ns
@@ -449,8 +450,8 @@ def test_no_signal_at_all():
     net = mlp(5)
     with torch.no_grad():
         net[2].bias.fill_(-100.0)  # the rectifier behind it gives zero for every sample
-    [found] = [f for f in examine(net, data()).findings if f.rule == "signal-growth"]
-    assert (found.severity, found.layer) == ("problem", "4")
+    [found] = examine(net, data()).above("warning")  # the lost signal follows from it
+    assert (found.rule, found.severity, found.layer) == ("dead-units", "warning", "3")
 
 
 class Residual(nn.Module):
@@ -501,7 +502,8 @@ def test_a_trained_network_is_not_judged_like_one_at_its_start():
 
 def test_every_rule_is_tested_here():
     others = {"recommended-lr", "promising-change", "theory-agrees"}
-    here = {*FAST, *STANDARD, *others, "lr-above-limit", "batch-size"}
+    set_up = {line[0] for line in LINES} | {"signal-lost", "zero-gamma", "zero-weights"}
+    here = {*FAST, *STANDARD, *others, *set_up, "lr-above-limit", "batch-size"}
     assert here == set(RULES)
 
 

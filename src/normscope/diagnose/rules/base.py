@@ -27,7 +27,8 @@ STARTED = 0.5  # of chance: from a loss below on a network has learned something
 class Named(Protocol):
     """A layer or a signal of a result."""
 
-    name: str
+    @property
+    def name(self) -> str: ...  # noqa: D102
 
 
 Of = TypeVar("Of", bound=Named)
@@ -54,6 +55,28 @@ class Case:
         """A few updates of a copy with the user's optimizer; None if there were none."""
         found: Trial | None = self.results.get("trial")
         return found
+
+    @property
+    def learns(self) -> bool:
+        """Whether the trial shows that it learns; False where there was none."""
+        return self.trial is not None and self.trial.learns
+
+    @property
+    def fails(self) -> bool:
+        """Whether the trial shows that it does not learn; False where there was none."""
+        return self.trial is not None and self.trial.judged and not self.trial.learns
+
+    @property
+    def clear(self) -> bool:
+        """Whether the trial shows beyond doubt that it learns."""
+        return self.trial is not None and self.trial.clear
+
+    @property
+    def untrained(self) -> bool:
+        """Whether it is at its start, as far as its loss tells."""
+        if self.trial is not None and self.trial.judged:
+            return not self.trial.trained
+        return "wiring" not in self or not self["wiring"].loss < STARTED * self.chance
 
     @property
     def lr(self) -> float | None:

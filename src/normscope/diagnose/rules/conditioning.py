@@ -85,7 +85,7 @@ def _size(layer: LayerConditioning) -> int:
     "last-layer-input",
     "conditioning",
     order=8.2,
-    kind="guess",
+    kind="note",
     source=HUANG2020,
     where="Supplement D.2, Fig. XV",
 )
@@ -116,7 +116,7 @@ def last_input(case: Case) -> Finding | None:
 
 
 @rule(
-    "bn-gradient-explosion", "layout", "gradients", order=5.45, kind="guess",
+    "bn-gradient-explosion", "layout", "gradients", order=36, kind="note",
     source=HUANG2020, where="Supplement C.2, Fig. XI",
 )  # fmt: skip
 def explosion(case: Case) -> Finding | None:

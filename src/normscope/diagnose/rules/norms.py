@@ -25,7 +25,7 @@ STRONG, WEAK = 0.1, 1e-3  # gap and penalty by batch statistics, as shares of th
     "last-layer-unnormalized",
     "layout",
     order=8.1,
-    kind="guess",
+    kind="note",
     source=KARAKIDA2019,
     where="Theorems 3.3 and 3.4",
 )

@@ -7,20 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from normscope.diagnose.rules.base import Case, note, ok, problem, rule, warning
+from normscope.diagnose.rules.base import Case, note, ok, rule, warning
 from normscope.refs import BJORCK2018, HUANG2020
 from normscope.results import Evidence, Finding
 from normscope.results.activations import fitted_growth
 
 GROWS = 3.0  # decades of variance over the depth of the network
-# Lost decades from which training starts on a plateau of a hundred updates and more: with SGD, and
-# with optimizers that scale their steps, such as Adam.
-VANISHES = {False: 5.0, True: 10.0}
 # T4 / T1 above which samples pull one way: with batch norm Bjorck's convolutions stay below 0.1,
 # linear layers, which have no positions over which terms could cancel, near 0.2.
 ALIGNED = {"conv": 0.12, "linear": 0.4}
 # Shares of the units of a layer: healthy networks have up to 0.44 (ReLU, a hundred networks).
-DEAD, MANY_DEAD, MOSTLY_DEAD = 0.1, 0.5, 0.9
+DEAD, MOSTLY_DEAD = 0.1, 0.9
 FEW_UNITS = 8  # of fewer, one more or less is a large share
 FULL = 0.25
 FAVOURED = 0.9  # share of samples for which one class is predicted
@@ -40,13 +37,11 @@ def too_few(results: dict[str, Any]) -> tuple[str, ...]:
     )
 
 
-@rule("signal-growth", "activations", order=5.4, kind="guess", source=BJORCK2018, where="Fig. 3")
+@rule("signal-growth", "activations", order=35, kind="note", source=BJORCK2018, where="Fig. 3")
 def growth(case: Case) -> Finding | None:
     """Activations that grow or vanish with depth."""
     if case["activations"].num_samples < ENOUGH:
         return None
-    if (lost := _lost(case)) is not None:
-        return lost
     outputs = case.on_path(case["activations"].outputs)
     beside = len(outputs) < len(case["activations"].outputs)
     fits = fitted_growth(tuple(outputs)) if beside else case["activations"].growth
@@ -73,9 +68,7 @@ def growth(case: Case) -> Finding | None:
     fate = "shrink with it: training starts slowly."
     if up:
         fate = "grow with it, and the largest stable learning rate shrinks."
-    slow = decades > -VANISHES[bool(case.convention.get("no_threshold"))]
-    severity = problem if at < 2 * depth else note if slow and not up else warning
-    return severity(
+    return note(
         title=f"Activations {'grow' if up else 'vanish'} with depth",
         evidence=shown,
         meaning=f"The variance changes by a factor {fit.factor:.3g} per layer, 10^{decades:.1f} "
@@ -87,48 +80,6 @@ def growth(case: Case) -> Finding | None:
         else "Add normalization to the hidden layers, or scale the initial weights by "
         f"{fit.factor**-0.5:.2g} (the transform 'scale-weights').",
     )
-
-
-def _lost(case: Case) -> Finding | None:
-    """A layer behind which nothing of the inputs is left."""
-    if silent := case.silent:
-        shown = Evidence("layers whose outputs do not vary", len(silent), 0.0)
-        zero = _zero_norm(case, silent[0].number - 1)
-        return problem(
-            title="A layer has constant output: it is the same for all samples",
-            evidence=(shown,),
-            meaning="The layers after it do not see the inputs, and the layers before it get no "
-            "gradient.",
-            advice=zero or "Look for weights of zero in this layer, and for dead units before it.",
-            layer=silent[0].name,
-        )
-    last = case["layout"].last_input_norm if "layout" in case else None
-    found = [s for s in case["activations"].signals if s.kind == "norm" and s.name == last]
-    if not found or (found[0].minimum != found[0].maximum).any() or _summed(case):
-        return None
-    [constant] = found
-    return problem(
-        title="The outputs do not depend on the inputs: the norm before the last layer gives a "
-        "constant",
-        evidence=(Evidence("channels that vary", 0),),
-        meaning="Only biases can be learned, and the layers before the norm get no gradient.",
-        advice=_zero_norm(case, constant.number)
-        or "Check what it normalizes over: a single value always becomes 0.",
-        layer=constant.name,
-    )
-
-
-def _summed(case: Case) -> bool:
-    """Whether something beside the norm goes into the last layer."""
-    layout = case["layout"]
-    return any(x.name == layout.last and x.state == "sum" for x in layout.layers)
-
-
-def _zero_norm(case: Case, number: int) -> str:
-    """What to do about a norm with gamma 0 behind layer ``number``; empty if there is none."""
-    norms = case["layout"].norms if "layout" in case else ()
-    zero = [n.name for n in norms if n.used and n.number == number and n.gamma == 0]
-    return f"The scale (gamma) of the norm {zero[0]!r} is 0: set it to 1." if zero else ""
 
 
 @rule(
@@ -173,6 +124,15 @@ def alignment(case: Case) -> Finding | None:
     "activations",
     order=5.3,
     kind="guess",
+    suppressed_by=(
+        "constant-inputs",
+        "zero-weights",
+        "zero-gamma",
+        "input-scale",
+        "feature-scale",
+        "norm-axis",
+        "not-finite",
+    ),
     source=HUANG2020,
     where="Supplement C.3, Fig. XIII",
 )
@@ -191,19 +151,19 @@ def dead_units(case: Case) -> Finding | None:
         Evidence("largest share of always active units", full[fullest], FULL),
     )
     if dead[worst] >= DEAD:
-        severity = (note, warning, problem)[sum(dead[worst] >= x for x in (MANY_DEAD, MOSTLY_DEAD))]
-        number = next(s.number for s in thick if s.name == worst)
+        severity = warning if dead[worst] >= MOSTLY_DEAD else note
         first = "Normalize before the ReLU"
         if case.normalized:
             first = "Look at the shift (beta) of the norm before the ReLU"
         return severity(
-            title=f"{dead[worst]:.0%} of the units of a layer are dead",
+            title=f"A layer is dead: {dead[worst]:.0%} of its ReLU units are zero for every sample"
+            if dead[worst] >= MOSTLY_DEAD
+            else f"{dead[worst]:.0%} of the units of a layer are dead",
             evidence=shown[:1],
             meaning=f"Their output is zero on all {seen} samples, so they carry no signal and do "
-            "not "
-            f"learn. (With 95 % confidence each is active on fewer than {3 / seen:.1%} of all "
+            f"not learn. (With 95 % confidence each is active on fewer than {3 / seen:.1%} of all "
             "samples.)",
-            advice=_zero_norm(case, number) or f"{first}, check the biases, or use a leaky ReLU.",
+            advice=f"{first}, check the biases, or use a leaky ReLU.",
             layer=worst,
         )
     if full[fullest] >= FULL:
