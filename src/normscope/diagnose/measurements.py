@@ -84,7 +84,7 @@ def _of_outliers(subject: Subject) -> float:
     return 4 * subject.outputs_per_sample + 20
 
 
-@step("wiring", "fast", 2, gives=("wiring", "start", "data"))
+@step("wiring", "fast", 1.5, gives=("wiring", "start", "data"))
 def _wiring(subject: Subject, results: Results) -> Any:
     """Are data, model, loss and optimizer joined as they should be?"""
     problem = replace(subject.problem, graph=subject.graph)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -32,6 +33,7 @@ _MOVES = ("View", "Squeeze", "Reshape", "Select", "Slice", "Transpose", "Permute
           "Flatten", "Clone", "Copies", "Alias", "ToCopy")  # fmt: skip
 _DEEP = 12  # of them in a row are looked through
 _CLOSE = 1e-3
+ROUNDED = 1e-2  # below it one minus a share has lost its digits
 
 
 class InnerCalls(TorchFunctionMode):
@@ -187,12 +189,20 @@ def made_by(tensor: Tensor) -> str:
 
 def variation(samples: Tensor) -> float:
     """Variance over the first axis, of the mean square; 0 for zeros, NaN for a single sample."""
-    if samples.ndim == 0 or len(samples) < 2:
-        return float("nan")
-    x = (
-        samples.detach().float().flatten(1)
-        if samples.ndim > 1
-        else samples.detach().float()[:, None]
-    )
-    square = float(x.square().mean())
-    return float(x.var(0, correction=0).mean()) / square if square > 0 else 0.0
+    return spread(samples)[0]
+
+
+def spread(samples: Tensor) -> tuple[float, float]:
+    """``variation``, and the root mean square."""
+    x = samples.detach()
+    x = x if x.dtype == torch.float64 else x.float()
+    rms = float(torch.linalg.vector_norm(x)) / max(x.numel(), 1) ** 0.5
+    if x.ndim == 0 or len(x) < 2:
+        return float("nan"), rms
+    if rms == 0 or not math.isfinite(rms):
+        return (0.0 if rms == 0 else float("nan")), rms
+    mean = x.mean(0)
+    share = 1 - (float(torch.linalg.vector_norm(mean)) / mean.numel() ** 0.5 / rms) ** 2
+    if share < ROUNDED:  # a difference of nearly equal numbers
+        share = float(x.var(0, correction=0).mean()) / rms**2
+    return share, rms
