@@ -166,9 +166,19 @@ def _uniform(tensor: Tensor, bound: float, generator: torch.Generator) -> None:
     tensor.uniform_(-1.0, 1.0, generator=generator).mul_(bound)
 
 
-def _with_variance(variance: Callable[[int, int], float], *, uniform: bool = False) -> Init:
+# initialization -> variance of a weight, of its fan-in and fan-out
+WEIGHT_VARIANCES: dict[str, Callable[[int, int], float]] = {
+    "gaussian": lambda fan_in, fan_out: 1 / fan_in,
+    "xavier": lambda fan_in, fan_out: 2 / (fan_in + fan_out),
+    "he": lambda fan_in, fan_out: 2 / fan_in,
+    "he-fan-out": lambda fan_in, fan_out: 2 / fan_out,
+    "lecun-uniform": lambda fan_in, fan_out: 1 / (3 * fan_in),
+}
+
+
+def _with_variance(name: str, *, uniform: bool = False) -> Init:
     def draw(weight: Tensor, bias: Tensor | None, generator: torch.Generator) -> None:
-        wanted = variance(*fans(weight))
+        wanted = WEIGHT_VARIANCES[name](*fans(weight))
         if uniform:
             _uniform(weight, math.sqrt(3 * wanted), generator)
         else:
@@ -198,16 +208,12 @@ def _orthogonal(weight: Tensor, bias: Tensor | None, generator: torch.Generator)
         bias.zero_()
 
 
-def _glorot(fan_in: int, fan_out: int) -> float:
-    return 2 / (fan_in + fan_out)
-
-
 _NAMED: dict[str, Init] = {
     "gaussian": gaussian(),
-    "xavier": _with_variance(_glorot),
-    "xavier-uniform": _with_variance(_glorot, uniform=True),
-    "he": _with_variance(lambda fan_in, fan_out: 2 / fan_in),
-    "he-fan-out": _with_variance(lambda fan_in, fan_out: 2 / fan_out),
+    "xavier": _with_variance("xavier"),
+    "xavier-uniform": _with_variance("xavier", uniform=True),
+    "he": _with_variance("he"),
+    "he-fan-out": _with_variance("he-fan-out"),
     "lecun-uniform": _lecun_uniform,
     "orthogonal": _orthogonal,
 }

@@ -14,7 +14,6 @@ from normscope.nn.init import AFFINE
 from normscope.record import Record
 from normscope.spec import LayerSpec, NetworkSpec, NormSpec
 from normscope.subject.graph import DROPS, Graph, Step, graph_on, steps_of
-from normscope.subject.graph.operations import MOVES
 from normscope.subject.graph.reading import check_readable
 from normscope.subject.layer_reading import (
     LayerReading,
@@ -206,7 +205,7 @@ class _Walk:
         node, found = flow.nodes[layer.nodes[0]], flow.weighted[layer.nodes[0]]
         if layer.kind not in ("linear", "conv"):
             raise UnreadableError(f"specs have dense layers and 2-d convolutions, not {layer.kind}")
-        if not self._is_stored(found.weight):
+        if not flow.is_stored(found.weight):
             others = ", ".join(sorted(flow.names(found.weight)))
             raise UnreadableError(f"its weights are computed from others ({others})")
         tensors = dict(self._module.named_parameters(remove_duplicate=False))
@@ -218,14 +217,6 @@ class _Walk:
         )  # fmt: skip
         settings = read_convolution(node.scalars, tensors[layer.weight]) if conv else {}
         return _Unit(reading, step.node, settings)
-
-    def _is_stored(self, weight: tuple[int, ...]) -> bool:
-        """Whether these are all the numbers of one parameter, in whatever order."""
-        nodes = self._graph.flow.nodes
-        here, size = nodes[weight[0]], math.prod(nodes[weight[0]].shape)
-        while here.op in MOVES and len(here.inputs) == 1:
-            here = nodes[here.inputs[0]]
-        return len(weight) == 1 and here.op == "parameter" and math.prod(here.shape) == size
 
     def _take_norm(self, step: Step) -> None:
         unit, layer = self._last(step), step.module

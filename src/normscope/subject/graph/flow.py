@@ -82,6 +82,13 @@ class Flow:
                 return node
             node = found.pop()
 
+    def is_stored(self, weight: Nodes) -> bool:
+        """Whether these are all the numbers of one parameter, in whatever order."""
+        here, size = self.nodes[weight[0]], math.prod(self.nodes[weight[0]].shape)
+        while here.op in aten.MOVES and len(here.inputs) == 1:
+            here = self.nodes[here.inputs[0]]
+        return len(weight) == 1 and here.op == "parameter" and math.prod(here.shape) == size
+
     def reaches(self, start: Iterable[int], through: Collection[str], found: Callable[[Node], bool]) -> bool:  # fmt: skip  # noqa: E501
         """Whether a walk back through operations of these names comes to a node like that."""
         todo, seen = list(start), set[int]()

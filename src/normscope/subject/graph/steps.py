@@ -20,6 +20,13 @@ _ACTIVATIONS = {name: name for name in ("relu", "tanh", "sigmoid", "silu", "soft
 _ACTIVATIONS["erf"] = "erf(1.0)"
 
 
+def called_activation(node: Node) -> str | None:
+    """The spec's name of the activation that one operation is; None if it is none."""
+    if node.op == "leaky_relu":
+        return f"leaky_relu({float(node.scalars[0] if node.scalars else 0.01)!r})"
+    return _ACTIVATIONS.get(node.op) if all(s == "none" for s in node.scalars) else None
+
+
 @dataclass(eq=False)
 class Step:
     """One layer, norm or call of a function.
@@ -146,10 +153,8 @@ class _Groups:
     def _kind(self, node: Node) -> tuple[str, Any]:
         """Kind and detail of a single operation."""
         op, scalars, signals = node.op, node.scalars, self._flow.signals(node.inputs)
-        if op == "leaky_relu":
-            return "activation", f"leaky_relu({float(scalars[0] if scalars else 0.01)!r})"
-        if op in _ACTIVATIONS and all(s == "none" for s in scalars):
-            return "activation", _ACTIVATIONS[op]
+        if (activation := called_activation(node)) is not None:
+            return "activation", activation
         if self._is_bias(node):
             return "reshape", None
         if op == "mul" and len(scalars) == 1 and isinstance(scalars[0], int | float):

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from normscope.checks import as_float, checked_count
 from normscope.errors import InputError, TheoryError
@@ -355,7 +355,7 @@ class Unsupported(Node):
     what: str
     way_out: str = WAY_OUT
 
-    def shape(self, shapes: Sequence[Shape]) -> Shape:
+    def shape(self, shapes: Sequence[Shape]) -> NoReturn:
         """None: the node is refused here."""
         raise TheoryError(
             f"Mean-field theory has no rule for {self.what}, node {self.name!r}. {self.way_out}."

@@ -1,0 +1,6 @@
+"""A module as the list of nodes that the theory reads."""
+
+from normscope.subject.nodes.reading import ModuleNodes, module_nodes
+from normscope.subject.nodes.weights import LayerWeights
+
+__all__ = ["LayerWeights", "ModuleNodes", "module_nodes"]
