@@ -83,7 +83,7 @@ class ParameterUse(Record):
         gradient: norm of its gradient; NaN if the loss does not reach it.
         decay: its weight decay.
         cut: whether its gradient is exactly 0, and would be without weights that are 0.
-        used: whether the forward pass uses it.
+        used: whether the loss depends on its value, with a gradient or without.
         finite: whether all its entries are.
     """
 
@@ -187,7 +187,7 @@ class Wiring(Record):
 
     @property
     def unused(self) -> tuple[ParameterUse, ...]:
-        """Trained, and not used by the forward pass."""
+        """Trained, and of no effect on the loss."""
         free = (p for p in self.parameters if p.trainable and p.held is not False)
         return tuple(p for p in free if not p.used and not p.reached)
 

@@ -152,6 +152,8 @@ LINES = [
     ("large-weights", {"start": signal(kind="embedding", rms=9.9, gain=math.nan)},
      {"start": signal(kind="embedding", rms=10.1, gain=math.nan)}, "warning"),
     ("small-weights", {"start": signal(gain=0.11)}, {"start": signal(gain=0.09)}, "warning"),
+    ("small-weights", {"start": replace(signal(gain=0.09), norms=(NORM,))},
+     {"start": replace(signal(gain=0.09), norms=(NORM,)), "judged": STUCK}, "warning"),
     ("constant-weights", {}, {"start": signal(same=True)}, "warning"),
     ("saturated-units", {"start": signal(saturated=0.49)}, {"start": signal(saturated=0.51)},
      "warning"),

@@ -118,6 +118,27 @@ def test_what_the_loss_does_not_reach_and_what_is_not_used():
     assert {p.name for p in found.unused} == {"spare.weight", "spare.bias"}
 
 
+class Dropping(By):
+    """Its first layer is skipped by chance, and one head is left out of the loss."""
+
+    def __init__(self):
+        super().__init__(torch.relu)
+        self.spare = nn.Linear(FEATURES, 2)
+
+    def forward(self, x):
+        skipped = torch.rand(()) < 2
+        return self.last(self.first(x).detach() * 0 if skipped else self.first(x)), self.spare(x)
+
+
+def test_what_the_loss_leaves_out_is_not_cut_off():
+    def loss(model, batch):
+        return functional.cross_entropy(model(batch[0])[0], batch[1])
+
+    found = wiring(Dropping(), loss_fn=loss)
+    assert not found.unreached
+    assert {p.name.partition(".")[0] for p in found.unused} == {"first", "spare"}
+
+
 def test_a_gradient_that_is_cut_is_told_from_weights_that_start_at_zero():
     def by_zero(model):
         nn.init.zeros_(model.last.weight)

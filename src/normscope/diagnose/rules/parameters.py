@@ -17,7 +17,7 @@ class ShareLimits:
 
     Attributes:
         share: share of all parameters; a query that is never used may be less.
-        unused: share in layers that the forward pass does not use: experts that were not chosen and
+        unused: share of those without effect on the loss: experts that were not chosen and
             poolers are no trouble.
     """
 
@@ -102,10 +102,11 @@ def no_gradient(case: Case, limits: ShareLimits) -> Finding | None:
     idle, rest = found.unused, found.share(found.unused)
     if share <= limits.share and rest > limits.share:
         return (warning if rest > limits.unused else note)(
-            title=f"{_percent(rest)} of the parameters (first {idle[0].name!r}) are not used in "
-            "the forward pass",
+            title=f"{_percent(rest)} of the parameters (first {idle[0].name!r}) have no effect on "
+            "the loss",
             evidence=(Evidence("share of the parameters that are not used", rest, limits.unused),),
-            meaning="They get no gradient and are never trained.",
+            meaning="They get no gradient: their layers are not called, or the loss leaves out "
+            "what they give.",
             advice="Call their layers in forward, or remove them.",
             layer=_layer(idle[0]),
         )

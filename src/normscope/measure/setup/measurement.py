@@ -103,7 +103,7 @@ class _Step:
                 self.gradients = list(found)
         self.names = function.parameters.names
         self.cut = self._cut(problem, batch)
-        self.unused = set() if graph is None else set(graph.unused)
+        self.idle = self._idle(problem, batch)
         self.origin = watched.origin
         self.start = watched.result(model, calls.attention, self.samples)
 
@@ -126,6 +126,30 @@ class _Step:
             found = torch.autograd.grad(loss, leaves, allow_unused=True)
         still = zip(self.names, found, strict=True)
         return {n for n, g in still if n in zero and (g is None or not bool(g.any()))}
+
+    def _idle(self, problem: Problem, batch: Batch) -> set[str]:
+        """Parameters without a gradient on whose values the loss does not depend either.
+
+        Heads that the loss leaves out, layers that are dropped at random, experts that were not
+        chosen: nothing is cut off there.
+        """
+        apart = {n for n, g in zip(self.names, self.gradients, strict=True) if g is None}
+        if not apart:
+            return apart
+        function = function_of(
+            problem, every_parameter(problem.model), "batch", problem.objective.run
+        )
+        noise = torch.Generator().manual_seed(problem.seed)
+        with function.open(), torch.no_grad():
+            losses = []
+            for shaken in (False, True):
+                values = [
+                    v + STIRRED * (1 + v.abs()) * torch.randn(v.shape, generator=noise).to(v)
+                    if shaken and n in apart else v
+                    for n, v in zip(self.names, function.values, strict=True)
+                ]  # fmt: skip
+                losses.append(float(function.loss(function(values, batch), batch)))
+        return apart if losses[0] == losses[1] else set()
 
     def _note(self, model: nn.Module, args: Any, kwargs: Any) -> None:
         if self.given is None:
@@ -201,6 +225,6 @@ def _use(
         gradient=float("nan") if gradient is None else float(gradient.float().norm()),
         decay=held.decays.get(name, 0.0),
         cut=name in step.cut,
-        used=name not in step.unused,
+        used=name not in step.idle,
         finite=bool(values.isfinite().all()) if values.is_floating_point() else True,
     )
