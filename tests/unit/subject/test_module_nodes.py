@@ -12,10 +12,10 @@ from torch.nn import functional
 
 import normscope as ns
 from fingerprints import fingerprint
-from normscope.errors import InputError, TheoryError
+from normscope.errors import InputError, MeasurementError, TheoryError
 from normscope.nn.init import INITS, initialize
 from normscope.nn.zoo.residual import cifar_preresnet, cifar_resnet
-from normscope.subject.nodes import module_nodes
+from normscope.subject.nodes import module_nodes, nodes_and_data
 from normscope.theory.graph import nodes as theory
 from normscope.theory.graph.specs import graph_of
 
@@ -475,4 +475,47 @@ def test_the_model_is_left_as_it_was():
     module_nodes(net, x)
     with pytest.raises(TheoryError):
         module_nodes(nn.Sequential(net, nn.Softmax(1)), x)
+    assert fingerprint(net, x) == before
+
+
+# ---- with data
+
+
+def _pair(samples=6):
+    x = images()[:1].expand(samples, -1, -1, -1).contiguous()
+    return x + torch.arange(samples)[:, None, None, None], torch.zeros(samples, dtype=torch.long)
+
+
+def test_the_first_batch_is_taken_as_a_measurement_takes_it():
+    net, (x, y) = cifar_resnet(8, width=4), _pair()
+    read, data = nodes_and_data(net, (x, y), samples=4, parameters="weights")
+    assert data.shape == (4, 3, 8, 8)
+    assert {tuple(row.ravel()) for row in data} <= {tuple(row.ravel()) for row in x.numpy()}
+    assert {kind for _, kind in read.graph.counts()} == {"weight"}
+    loader = [(x[:5], y[:5]), (x[5:], y[5:])]
+    np.testing.assert_array_equal(nodes_and_data(net, loader)[1], x[:5].numpy())
+
+
+def test_batch_norm_and_a_batch_of_one():
+    net, (x, y) = cifar_resnet(8, width=4), _pair()
+    with pytest.raises(InputError, match="one sample, but 'norm1' normalizes over the batch"):
+        nodes_and_data(net, (x, y), samples=1)
+    assert nodes_and_data(net, (x, y), samples=1, statistics="running")[1].shape[0] == 1
+
+
+def test_data_of_the_wrong_shape_and_unknown_statistics():
+    net, (x, y) = cifar_resnet(8, width=4), _pair()
+    with pytest.raises(MeasurementError, match="to have 3 channels, but got 2"):
+        nodes_and_data(net, (x[:, :2], y))
+    with pytest.raises(InputError, match="Unknown statistics 'moving'"):
+        nodes_and_data(net, (x, y), statistics="moving")
+    with pytest.raises(InputError, match="NaN"):
+        nodes_and_data(net, (x * float("nan"), y))
+
+
+def test_a_loader_and_the_generators_are_left_as_they_were():
+    net, (x, y) = cifar_resnet(8, width=4).train(), _pair()
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), 3, shuffle=True)
+    before = fingerprint(net, x)
+    nodes_and_data(net, loader)
     assert fingerprint(net, x) == before
