@@ -38,6 +38,7 @@ from normscope.diagnose import plan_examination
 from normscope.errors import InputError, NormscopeError
 from normscope.measure import ablation, unit_statistics
 from normscope.measure.probes.layout import norm_layout
+from normscope.measure.probes.modes import mode_losses
 from normscope.measure.probes.signals import signals
 from normscope.measure.regularization import decay_strengths
 
@@ -230,6 +231,7 @@ FUNCTIONS = [
     ),
     Function("unit_statistics", unit_statistics, default="none"),
     Function("norm_layout", norm_layout, default="none"),
+    Function("mode_losses", mode_losses, loss=lambda r: r.train.loss, default="cross_entropy"),
     Function(
         "signals",
         signals,

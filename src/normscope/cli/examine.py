@@ -8,7 +8,16 @@ from normscope.cli import options as opt
 from normscope.cli import output
 from normscope.cli.delivery import CANNOT_WRITE, PARTIAL, Delivery
 from normscope.cli.options import Option
-from normscope.cli.subjects import NETWORK, RUNNING, TRAINED, check_given, subject_of, users_code
+from normscope.cli.subjects import (
+    GROUP,
+    NETWORK,
+    RUNNING,
+    TRAINED,
+    check_given,
+    subject_of,
+    users_code,
+)
+from normscope.cli.targets import data_target
 from normscope.registry import check_choice
 from normscope.subject.interrupts import interruptible
 
@@ -27,6 +36,7 @@ def _severity(value: Any) -> str:
 
 OPTIONS = (
     *NETWORK,
+    Option("eval_data", opt.text, "what the model is evaluated on, as --data", "DATA", group=GROUP),
     *TRAINED,
     Option("lr", opt.number, "the learning rate you train with, or plan to", "LR",
            group="training"),
@@ -84,7 +94,12 @@ def _examined(settings: dict[str, Any], deliver: Delivery) -> Any:
     from normscope.diagnose import examine
 
     names = ("lr", "momentum", "preset", "max_seconds", "device", "seed")
-    return examine(**subject_of(settings), **_chosen(settings, *names), after_step=deliver.keep)
+    chosen, subject = _chosen(settings, *names), subject_of(settings)
+    if settings["eval_data"] is not None:
+        with interruptible():
+            where = settings["data_dir"]
+            subject["eval_data"] = data_target(settings["eval_data"], data_dir=where)
+    return examine(**subject, **chosen, after_step=deliver.keep)
 
 
 def _chosen(settings: dict[str, Any], *names: str) -> dict[str, Any]:

@@ -40,6 +40,7 @@ def examine(
     *,
     loss_fn: LossFn | None = None,
     outputs_fn: OutputsFn | None = None,
+    eval_data: Any = None,
     batch_size: int | None = None,
     num_batches: int | None = None,
     optimizer: Any = None,
@@ -66,6 +67,9 @@ def examine(
         loss_fn: ``loss_fn(model, batch)`` in place of ``loss``; it hides the outputs.
         outputs_fn: ``outputs_fn(model, batch) -> (outputs, targets)``, for batches that are not
             (inputs, targets), such as the dicts of Hugging Face: nothing is lost with it.
+        eval_data: what the model is evaluated on, of any form that ``data`` may have: its loss
+            stands beside that of ``data``, and data that was prepared in another way is found.
+            Nothing is trained on it.
         batch_size: samples in a batch, 128 by default; a loader keeps its own.
         num_batches: how many batches the measurements look at; by default 1, 4 and 8 in the
             presets fast, standard and full. Copies are trained on all of them.
@@ -101,6 +105,7 @@ def examine(
         loss,
         loss_fn=loss_fn,
         outputs_fn=outputs_fn,
+        eval_data=eval_data,
         batch_size=batch_size,
         num_batches=_checked_number(num_batches, preset),
         population=POPULATION if num_batches is None else 0,
@@ -119,6 +124,9 @@ def examine(
         "statistics": in_words(subject.model, "batch"),
         "parameters": "all trainable",
         **subject.source.convention,
+        "eval_data": "none"
+        if subject.evaluation is None
+        else subject.evaluation.source.description,
         "optimizer": subject.optimizer_name,
         "lr": subject.lr,
         "momentum": how.momentum,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from normscope.diagnose.rules import RULES, Case
 from normscope.diagnose.rules.signals import too_few
 from normscope.messages import failure
-from normscope.results import Evidence, Finding, Plan, Trial
+from normscope.results import Evidence, Finding, Modes, Plan, Trial
 from normscope.results.finding import UNJUDGED
 
 ENOUGH = 0.25  # share of the parameters in layers that were looked at
@@ -114,6 +115,26 @@ def headline(results: dict[str, Any], convention: dict[str, Any]) -> tuple[Evide
             (limit.does_not_learn, "stops learning above"),
         ):
             add("stability", what, bound.lr, bound.low, bound.high)
+    if "modes" in results:
+        numbers += _by_mode(results["modes"])
     if "gradients" in results:
         numbers.append(Evidence("loss", results["gradients"].loss, source="gradients"))
     return tuple(numbers)
+
+
+def _by_mode(modes: Modes) -> list[Evidence]:
+    """Both modes side by side where there is a batch norm, and the evaluation data."""
+    found = []
+    if modes.running is not None and (modes.norms or modes.coupled):
+        found = [
+            ("with batch statistics", modes.thawed or modes.batch),
+            ("with running statistics", modes.running),
+        ]
+    if modes.eval_running is not None:
+        found.append(("on eval_data", modes.eval_running))
+    shown = [Evidence(f"loss {name}", score.loss, source="modes") for name, score in found]
+    return shown + [
+        Evidence(f"accuracy {name}", score.accuracy, source="modes")
+        for name, score in found
+        if not math.isnan(score.accuracy)
+    ]

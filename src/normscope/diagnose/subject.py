@@ -15,8 +15,9 @@ from normscope.checks import checked_momentum, checked_positive
 from normscope.diagnose._optimizers import chosen_optimizer
 from normscope.errors import InputError, MeasurementError
 from normscope.measure.risk import Risk
+from normscope.messages import failure
 from normscope.results.wiring import Held
-from normscope.subject.batch import Batch, float_leaves
+from normscope.subject.batch import Batch, float_leaves, form_of, shapes_of
 from normscope.subject.graph import Graph
 from normscope.subject.memory import budget_bytes
 from normscope.subject.objective import LossFn, LossLike, Objective, OutputsFn
@@ -51,6 +52,7 @@ class Subject:
         further: where more samples can be read; None if they cannot, or are not asked for.
         held: which parameters the optimizer holds, and what it does with them.
         foreign: ids of parameters that it holds beside those of the model.
+        evaluation: the same model and loss on the evaluation data; None if there is none.
     """
 
     problem: Problem
@@ -65,6 +67,7 @@ class Subject:
     further: Source | None = None
     held: Held = field(default_factory=Held)
     foreign: frozenset[int] = frozenset()
+    evaluation: Problem | None = None
 
     @property
     def model(self) -> nn.Module:
@@ -175,8 +178,13 @@ class Subject:
 
         memory = (self.memory or budget_bytes(None, model_device(self.model))) // 2
         problem = replace(self.problem, source=halves(self.source))
-        kept = halves(self.population)
-        return replace(self, problem=problem, population=kept, memory=memory, further=None)
+        kept, other = halves(self.population), self.evaluation
+        if other is not None:
+            assert isinstance(other.source, Kept)
+            other = replace(other, source=halves(other.source))
+        return replace(
+            self, problem=problem, population=kept, memory=memory, further=None, evaluation=other
+        )
 
     def risk(self, *, parameters: str | None = None) -> Risk:
         """The risk of the batches, batch norm in train mode."""
@@ -197,6 +205,7 @@ def as_subject(
     *,
     loss_fn: LossFn | None = None,
     outputs_fn: OutputsFn | None = None,
+    eval_data: Any = None,
     batch_size: int | None = None,
     num_batches: int | None = 1,
     population: int = 0,
@@ -215,6 +224,7 @@ def as_subject(
         loss: a name, a torch loss or ``loss(outputs, targets)``; cross-entropy by default.
         loss_fn: ``loss_fn(model, batch)`` in place of ``loss``.
         outputs_fn: ``outputs_fn(model, batch) -> (outputs, targets)``.
+        eval_data: what the model is evaluated on, as ``data``; None if that is not asked about.
         batch_size: batch size for data that has no batches of its own.
         num_batches: how many batches measurements look at.
         population: samples for which further ones are kept, if these are several.
@@ -236,6 +246,7 @@ def as_subject(
     chosen = chosen_optimizer(optimizer, model, inertia)
     named = isinstance(chosen.optimizer, str)
     source, kept, everything = _read(problem, num_batches, population)
+    other = None if eval_data is None else _evaluation(problem, eval_data, batch_size, source)
     return Subject(
         problem=replace(problem, source=source),
         population=kept,
@@ -253,7 +264,48 @@ def as_subject(
         further=problem.source if population and not problem.source.once else None,
         held=chosen.held,
         foreign=chosen.foreign,
+        evaluation=other,
     )
+
+
+def _evaluation(problem: Problem, eval_data: Any, batch_size: int | None, source: Kept) -> Problem:
+    """The problem on other data, as many batches of it; data of another kind is refused."""
+    try:
+        other = as_problem(
+            problem.model, eval_data, problem.objective, batch_size=batch_size, seed=problem.seed
+        )
+        kept, _, _ = _read(other, len(source.batches), 0)
+    except InputError as error:
+        raise InputError(f"eval_data: {error}") from error
+    mine, its = (form_of(s.batches[0]) for s in (source, kept))
+    if mine != its:
+        raise InputError(
+            f"eval_data has another form than data: a batch of it holds {its}, one of data {mine}. "
+            "The same model and loss are evaluated on both: give batches of the same kind."
+        )
+    made = replace(other, source=kept)
+    if shapes_of(kept.batches[0]) != shapes_of(source.batches[0]):
+        _require_runs(made, shapes_of(source.batches[0]))
+    return made
+
+
+def _require_runs(problem: Problem, shapes: str) -> None:
+    """Refuse samples of another size that the model does not take; it may take any."""
+    source = problem.source
+    assert isinstance(source, Kept)
+    batch = source.batches[0].part(0, 2)
+    try:
+        function = Risk.of(
+            replace(problem, source=replace_batches(source, [batch])), None, statistics="batch"
+        ).function()
+        with function.open(), torch.no_grad():
+            function.loss(function(function.values, batch), function.with_targets(batch))
+    except Exception as error:  # whatever the model or the loss raises
+        raise InputError(
+            f"eval_data has samples of shape {shapes_of(source.batches[0])}, data has samples of "
+            f"shape {shapes}, and the model cannot be run on the former: "
+            f"{failure(error)} Give evaluation data that the model takes."
+        ) from error
 
 
 def _read(problem: Problem, num_batches: int | None, population: int) -> tuple[Kept, Kept, Kept]:

@@ -17,6 +17,7 @@ from normscope.report import (
     landscape,
     layout,
     learning_rate,
+    modes,
     monitor,
     noise,
     order_parameters,
@@ -64,6 +65,7 @@ CHARTS.add("SimulatedErrors", teacher_student.simulated_chart)
 CHARTS.add("GeneralizationPanel", teacher_student.panel_chart)
 CHARTS.add("Panel", panels.panel_chart)
 CHARTS.add("OrderProfile", order_parameters.order_chart)
+CHARTS.add("Modes", modes.modes_chart)
 CHARTS.add("MonitorLog", monitor.monitor_chart)
 CHARTS.add("StabilityLimit", stability.stability_chart)
 CHARTS.add("StabilityMap", stability_map.map_chart)

@@ -51,6 +51,12 @@ SECTIONS = {
         "their ratio. Near 1, all samples give nearly the same gradient.",
     ),
     "signals": Wording("Signals and gradients", "Signals"),
+    "modes": Wording(
+        "Train and evaluation mode",
+        "Modes",
+        "The loss on the same batches in each mode. Where running statistics do worse than those "
+        "of the batch, they do not fit.",
+    ),
     "hessian": Wording(
         "Curvature of the loss itself",
         "Hessian",

@@ -45,6 +45,9 @@ from normscope.results.layout import Layout as Layout
 from normscope.results.layout import NormUse as NormUse
 from normscope.results.learning_rate import LRAdvice as LRAdvice
 from normscope.results.learning_rate import LRBound as LRBound
+from normscope.results.modes import Modes as Modes
+from normscope.results.modes import NormModes as NormModes
+from normscope.results.modes import Score as Score
 from normscope.results.monitor import MonitorLog as MonitorLog
 from normscope.results.monitor import Reading as Reading
 from normscope.results.monitor import Series as Series

@@ -17,6 +17,7 @@ from normscope.results.density import SpectralDensity
 from normscope.results.gradients import Gradients
 from normscope.results.layout import Layout
 from normscope.results.learning_rate import LRAdvice
+from normscope.results.modes import Modes
 from normscope.results.outliers import LeadingDirections
 from normscope.results.prediction import PredictionSet
 from normscope.results.regularization import BatchNormRegularization
@@ -119,6 +120,12 @@ def _gradients(found: Gradients) -> Iterator[KeyNumber]:
             float(found.outputs.predicted[found.outputs.favoured]),
             f"class {found.outputs.favoured}",
         )
+
+
+def _modes(found: Modes) -> Iterator[KeyNumber]:
+    for name, score in found.scores.items():
+        share = "" if math.isnan(score.accuracy) else f"accuracy {score.accuracy:.3g}, "
+        yield KeyNumber(f"loss, {name}", score.loss, f"{share}{score.num_samples} samples")
 
 
 def _outliers(found: LeadingDirections) -> Iterator[KeyNumber]:
@@ -246,6 +253,7 @@ READINGS: dict[str, Callable[[Any], Iterator[KeyNumber]]] = {
     "LRAdvice": _advice,
     "Layout": _layout,
     "LeadingDirections": _outliers,
+    "Modes": _modes,
     "PredictionSet": _prediction,
     "SpectralDensity": _density,
     "Spectrum": _spectrum,

@@ -39,7 +39,7 @@ def statuses(found):
 
 def test_each_preset_contains_the_one_before():
     names = [[m.name for m in steps_of(preset)] for preset in PRESETS]
-    assert names[0] == ["wiring", "layout", "sharpness", "signals"]
+    assert names[0] == ["wiring", "layout", "sharpness", "signals", "modes"]
     for fewer, more in itertools.pairwise(names):
         assert more[: len(fewer)] == fewer
         assert len(more) > len(fewer)
@@ -294,7 +294,7 @@ class TestTrouble:
         monkeypatch.setitem(STEPS, "sharpness", broken("sharpness", ZeroDivisionError("a bug")))
         found = examine(net(), "digits", lr=0.1)
         assert statuses(found) == {
-            "wiring": "ok", "layout": "ok", "sharpness": "failed", "signals": "ok"
+            "wiring": "ok", "layout": "ok", "sharpness": "failed", "signals": "ok", "modes": "ok",
         }  # fmt: skip
         with pytest.raises(InputError, match="ZeroDivisionError: a bug"):
             found["sharpness"]

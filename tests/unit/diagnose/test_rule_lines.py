@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import re
 from dataclasses import replace
 
@@ -18,6 +19,9 @@ from normscope.results import (
     Examination,
     Growth,
     LayerUse,
+    Modes,
+    NormModes,
+    Score,
     StabilityBound,
     StabilityLimit,
     StabilityTrial,
@@ -296,50 +300,152 @@ def test_less_than_half_of_the_parameters_is_not_judged(share, said):
     assert [f.severity for f in part] == ["unjudged"] * said
 
 
-def norms(*changes):
-    kept = found()["layout"].norms
-    usual = {"updates": 50, "mean_gap": 0.1, "variance_gap": 1.0, "initial": 0.01}
-    made = [replace(n, **(usual | c)) for n, c in zip(kept, changes, strict=False)]
-    return layout(norms=tuple(made))
+def modes(*changes, batch=0.2, running=0.2, recomputed=None, **more):
+    """Norms with statistics that fit, and these changes; the best constant loses 1."""
+    fit = {"updates": 50, "momentum": 0.1, "mean_gap": 0.1, "variance_gap": 1.0, "initial": 0.01}
+    made = [
+        NormModes(str(place), "BatchNorm1d", **({"values": 9} | fit | c))
+        for place, c in enumerate(changes or ({},))
+    ]
+    scores = {"train": Score(batch), "batch": Score(batch), "running": Score(running)}
+    remade = None if recomputed is None else Score(recomputed)
+    return {"modes": Modes(**(scores | {"recomputed": remade, "norms": tuple(made)} | more))}
+
+
+def evaluated(results, rule="running-statistics", **more):
+    return judged(rule, results, **({"chance": 1.0} | more))
 
 
 @pytest.mark.parametrize(
-    ("changes", "expected", "layer"),
+    ("changes", "losses", "expected", "layer"),
     [
-        ([{}, {}], "ok", None),
-        ([{"mean_gap": 0.49}, {}], "ok", None),
-        ([{}, {"mean_gap": 0.51}], "warning", "4"),
-        ([{"variance_gap": 1.98}, {}], "ok", None),
-        ([{"variance_gap": 2.02}, {}], "warning", "1"),
-        ([{"initial": 1}, {"initial": 1, "mean_gap": 9.0}], "ok", None),
-        ([{"initial": 1}, {"mean_gap": 9.0}], "warning", "4"),
-        ([{}, {"initial": 0.051, "mean_gap": 9.0}], "ok", None),
-        ([{}, {"initial": 0.049, "mean_gap": 9.0}], "warning", "4"),
+        ([{}, {}], (0.2, 9.0), "ok", None),  # nothing that statistics explain
+        ([{}, {"mean_gap": 9.0}], (0.2, 0.34), "ok", None),
+        ([{}, {"mean_gap": 9.0}], (0.2, 0.36), "warning", "1"),
+        ([{}, {"mean_gap": 0.99}], (0.2, 0.36), "ok", None),
+        ([{}, {"mean_gap": 1.01}], (0.2, 0.36), "warning", "1"),
+        ([{"variance_gap": 1.98}, {}], (0.2, 0.36), "ok", None),
+        ([{"variance_gap": 2.02}, {}], (0.2, 0.36), "warning", "0"),
+        ([{"mean_gap": 9.0}], (0.01, 0.059), "ok", None),  # more than twice, but little
+        ([{"mean_gap": 9.0}], (0.01, 0.061), "warning", "0"),
+        ([{"mean_gap": 9.0}], (0.06, 0.115), "ok", None),  # less than twice
+        ([{"mean_gap": 9.0}], (0.2, 0.49), "warning", "0"),
+        ([{"mean_gap": 9.0}], (0.2, 0.51), "problem", "0"),
+        ([{"mean_gap": 9.0}], (0.2, math.nan), "problem", "0"),
+        ([{"mean_gap": 9.0}], (0.6, 0.9), "warning", "0"),
+        ([{"initial": 0.051, "mean_gap": 9.0}], (0.6, 0.9), "note", "0"),
+        ([{"initial": 0.051, "mean_gap": 9.0, "updates": 19}], (0.6, 0.9), "ok", None),
+        ([{"initial": 0.051, "mean_gap": 9.0}], (0.6, 0.6), "ok", None),
+        ([{"initial": 0.049, "mean_gap": 9.0}], (0.6, 0.9), "warning", "0"),
+        ([{"initial": 0.9, "mean_gap": 9.0}], (0.49, 0.9), "problem", "0"),
+        ([{"initial": 0.9, "mean_gap": 9.0}], (0.51, 0.9), "note", "0"),
+        ([{"initial": 0.9}, {}, {"mean_gap": 9.0}], (0.6, 0.9), "warning", "2"),
+        ([{"initial": 1.0, "mean_gap": math.inf}], (0.6, math.nan), "warning", "0"),
     ],
 )
-def test_running_statistics(changes, expected, layer):
-    one = judged("running-statistics", norms(*changes))
+def test_running_statistics(changes, losses, expected, layer):
+    one = evaluated(modes(*changes, batch=losses[0], running=losses[1]))
     assert (one.severity, one.layer) == (expected, layer)
 
 
-def test_the_larger_gap_of_running_statistics_is_shown_first():
-    for changes, shown in (({"mean_gap": 0.6}, 0.6), ({"mean_gap": 0.6, "variance_gap": 9.0}, 9.0)):
-        one = judged("running-statistics", norms(changes))
-        assert one.evidence[0].value == shown > one.evidence[0].threshold
+@pytest.mark.parametrize(
+    ("batch", "running", "left", "expected"),
+    [(0.2, 0.6, 0.45, "ok"), (0.2, 0.6, 0.35, "warning"), (0.1, 0.34, 0.11, "warning"),
+     (0.1, 0.31, 0.11, "note"), (0.1, 0.19, 0.11, "ok")],
+)  # fmt: skip
+def test_small_distances_where_recomputing_helps(batch, running, left, expected):
+    one = evaluated(modes(batch=batch, running=running, recomputed=left), chance=1.5)
+    assert one.severity == expected
 
 
 @pytest.mark.parametrize(
-    ("loss", "updates", "initial", "expected"),
-    [(0.51, 0, 1.0, "ok"), (0.49, 0, 1.0, "problem"), (0.49, 5, 0.6, "warning"),
-     (0.51, 5, 0.6, "ok")],
-)  # fmt: skip
-def test_a_trained_network_with_initial_statistics(loss, updates, initial, expected):
-    """As after copying trained weights without the buffers; chance is a loss of 1."""
-    results = norms({"updates": updates, "initial": initial, "variance_gap": 9.0})
-    results["gradients"] = replace(found()["gradients"], loss=loss)
-    one = judged("running-statistics", results, chance=1.0)
+    ("changes", "words"),
+    [
+        ([{"initial": 1.0, "updates": 0}] * 2, "never updated, or not averaged"),
+        ([{"initial": 1.0, "updates": 50, "momentum": 0.0}] * 2, "momentum 0 never"),
+        ([{"initial": 1.0, "updates": 0}, {}], "those of '0' were never updated"),
+        ([{"initial": 0.8, "momentum": 0.001}] * 2, "momentum 0.001 is too small for 50 updates"),
+        ([{"momentum": math.nan}], "averages all batches since the start"),
+        ([{}], "other data"),
+    ],
+)
+def test_the_cause_of_statistics_that_do_not_fit(changes, words):
+    changes = [{"mean_gap": 9.0} | c for c in changes]
+    one = evaluated(modes(*changes, running=0.9, recomputed=0.25))
+    assert words in one.meaning
+    assert "the loss is 0.25 in evaluation mode, before 0.9" in one.meaning
+    assert "recompute-statistics" in one.advice
+    again = evaluated(modes({"mean_gap": 9.0}, running=0.9, recomputed=0.9), batch=15)
+    assert "batches of 15 scatter" in again.meaning
+
+
+@pytest.mark.parametrize(
+    ("samples", "batch", "expected"), [(15, 0.46, "warning"), (16, 0.46, "ok"), (15, 0.34, "ok")]
+)
+def test_batches_too_small_for_batch_norm(samples, batch, expected):
+    one = evaluated(modes(batch=batch, running=0.2), batch=samples)
     assert one.severity == expected
-    assert one.evidence[0].value == initial
+
+
+def test_without_a_constant_the_loss_must_double():
+    for running, expected in ((0.39, "ok"), (0.41, "warning")):
+        one = evaluated(modes({"mean_gap": 9.0}, running=running), chance=math.nan)
+        assert one.severity == expected
+
+
+def test_the_larger_gap_of_running_statistics_is_shown_first():
+    for changes, shown in (({"mean_gap": 1.2}, 1.2), ({"mean_gap": 1.2, "variance_gap": 9.0}, 9.0)):
+        one = evaluated(modes(changes, running=0.9))
+        gaps = [e for e in one.evidence if "variances" in e.quantity or "means" in e.quantity]
+        assert gaps[0].value == shown > gaps[0].threshold
+        assert one.evidence[0].value == 0.9 > one.evidence[0].threshold
+
+
+@pytest.mark.parametrize(
+    ("train", "thawed", "off", "initial", "expected"),
+    [(0.5, 0.2, 1, 0.0, "warning"), (0.34, 0.2, 1, 0.0, "ok"), (0.5, 0.2, 0, 0.0, "ok"),
+     (0.21, 0.2, 1, 1.0, "warning"), (0.21, 0.2, 0, 1.0, "ok")],
+)  # fmt: skip
+def test_frozen_norms_that_do_not_fit(train, thawed, off, initial, expected):
+    frozen = {"frozen": True, "initial": initial}
+    changes = [{**frozen, "mean_gap": 9.0}] * off + [frozen] * 2
+    results = modes(*changes, thawed=Score(thawed), train=Score(train))
+    one = evaluated(results, "frozen-norms")
+    assert one.severity == expected
+    assert not [f for f in findings_of(results, {}) if f.rule == "running-statistics"]
+
+
+@pytest.mark.parametrize(("batch", "expected"), [(0.2, "note"), (0.34, "note"), (0.36, "warning")])
+def test_statistics_that_move_behind_frozen_weights(batch, expected):
+    results = modes({"trainable": False}, {}, batch=batch)
+    assert evaluated(results, "statistics-still-move").severity == expected
+    for harmless in ({"trainable": False, "affine": False}, {"trainable": False, "frozen": True}):
+        found = findings_of(modes(harmless, batch=batch), {"chance": 1.0})
+        assert "statistics-still-move" not in {f.rule for f in found}
+
+
+@pytest.mark.parametrize(
+    ("loss", "more", "expected"),
+    [
+        (0.34, {"shift": 9.0}, "ok"),
+        (0.36, {"shift": 0.49, "scale_shift": 1.9}, "note"),
+        (0.36, {"shift": 0.51, "scale_shift": 1.0}, "warning"),
+        (0.36, {"shift": 0.1, "scale_shift": 2.1}, "warning"),
+        (0.36, {"shift": 0.1, "scale_shift": 0.49}, "warning"),
+        (0.36, {}, "note"),
+        (0.6, {"eval_recomputed": Score(0.39)}, "warning"),
+        (0.6, {"eval_recomputed": Score(0.41)}, "note"),
+    ],
+)
+def test_evaluation_data(loss, more, expected):
+    one = evaluated(modes(eval_running=Score(loss), **more), "evaluation-data")
+    assert one.severity == expected
+
+
+def test_a_model_that_cannot_be_run_in_evaluation_mode():
+    one = evaluated(modes(running=0.2, reason="no (batch 0)"), "evaluation-mode")
+    assert one.severity == "note"
+    assert "no (batch 0)." in one.meaning
 
 
 @pytest.mark.parametrize(
@@ -358,7 +464,8 @@ def test_a_trained_network_with_initial_statistics(loss, updates, initial, expec
     ],
 )
 def test_gamma(gammas, ratio, expected, layer):
-    results = norms(*({"gamma": gamma} for gamma in gammas))
+    kept = zip(found()["layout"].norms, gammas, strict=False)
+    results = layout(norms=tuple(replace(norm, gamma=gamma) for norm, gamma in kept))
     if ratio is not None:
         normed, plain = found()["prediction"]
         top = plain.lambda_max_split or plain.lambda_max

@@ -12,7 +12,7 @@ from normscope.errors import InputError
 from normscope.report.converter import svg
 from normscope.report.difference import difference_page
 from normscope.report.rates import YOURS, rates_chart
-from normscope.results import compare_examinations
+from normscope.results import Modes, NormModes, Score, compare_examinations
 from normscope.results.layout import NormUse
 
 
@@ -82,16 +82,26 @@ def test_layout_shows_layers_and_norms_in_order():
     assert {row["line"] for row in rows(plain)} == {"layers, input not normalized"}
 
 
-def test_layout_shows_running_statistics_and_unused_norms():
-    norms = (
-        NormUse("a", "BatchNorm1d", 1, True, 1.0, mean_gap=0.3, variance_ratio=4.0, updates=5),
-        NormUse("b", "BatchNorm1d", 0, False, 1.0),
-    )
+def test_layout_shows_unused_norms():
+    norms = (NormUse("a", "BatchNorm1d", 1, True, 1.0), NormUse("b", "BatchNorm1d", 0, False, 1.0))
     chart = replace(normalized()["layout"], norms=norms).chart()
-    data = rows(chart)
+    names = [row["name"] for row in rows(chart) if row.get("line") == "norms never used"]
+    assert names == ["b"]
+    assert len(marks(drawn(chart), "symbol")) == 6
+
+
+def test_modes_show_losses_and_running_statistics():
+    norms = (
+        NormModes("a", "BatchNorm1d", mean_gap=0.3, variance_ratio=4.0, updates=5, values=64),
+        NormModes("b", "BatchNorm1d"),
+    )
+    found = Modes(Score(1.0), Score(1.0), running=Score(2.5, 0.5), norms=norms)
+    data = rows(found.chart())
     assert [row["ratio"] for row in data if "ratio" in row] == [4.0]
-    assert [row["name"] for row in data if row.get("line") == "norms never used"] == ["b"]
-    assert len(marks(drawn(chart), "symbol")) == 7
+    losses = {row["mode"]: row["loss"] for row in data if "mode" in row}
+    assert losses == {"batch statistics": 1.0, "running statistics": 2.5}
+    assert len(marks(drawn(found.chart()), "symbol")) == 1
+    assert drawn(replace(found, norms=()).chart())
 
 
 def test_rates_show_the_one_asked_about_and_the_threshold():

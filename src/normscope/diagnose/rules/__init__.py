@@ -13,6 +13,7 @@ from normscope.diagnose.rules import (  # noqa: F401
     samples,
     sharpness,
     signals,
+    statistics,
 )
 from normscope.diagnose.rules.base import RULES, Case, Rule
 

@@ -6,14 +6,12 @@ import math
 
 import numpy as np
 
-from normscope.diagnose.rules.base import STARTED, Case, note, ok, problem, rule, warning
+from normscope.diagnose.rules.base import STARTED, Case, note, ok, rule, warning
 from normscope.refs import BJORCK2018, KARAKIDA2019, LUO2019
 from normscope.results import Evidence, Finding
-from normscope.results.layout import Layout, NormUse
+from normscope.results.layout import Layout
 
 MANY = 1 / 3  # share of hidden layers with a normalized input; in a transformer it is one half
-GAP, RATIO = 0.5, 2.0  # of running against batch statistics
-FRESH = 0.05  # share of initial values in running statistics that are not judged yet
 POWER = 10.0  # mean square of the last layer's inputs that is called large
 LEAST = 0.1  # of chance: a loss below is taken for that
 FEW = 16  # samples from which the start says something about later
@@ -73,80 +71,6 @@ def last_layer(case: Case) -> Finding | None:
         advice=case.before_last_advice,
         layer=name,
     )
-
-
-@rule(
-    "running-statistics",
-    "layout",
-    order=5,
-    kind="fact",
-    source=BJORCK2018,
-    where="Sec. 1.1, Eq. (1)",
-)
-def running_statistics(case: Case) -> Finding | None:
-    """Stored statistics that are not those of the batches."""
-    norms = [n for n in case["layout"].norms if n.used and not n.frozen]
-    kept = [n for n in norms if not math.isnan(n.mean_gap)]
-    if not kept:
-        return None
-    worst = max(kept, key=_disagreement)
-    shown = [
-        Evidence("largest gap of means, in running deviations", worst.mean_gap, GAP),
-        Evidence("factor between batch and running variances there", worst.variance_gap, RATIO),
-    ]
-    if _log_ratio(worst) > worst.mean_gap / GAP:  # the larger one is the reason
-        shown.reverse()
-    if _disagreement(worst) <= 1:
-        meaning = "Training and evaluation see the same network."
-        return ok(
-            title="Running statistics agree with those of the batch",
-            evidence=tuple(shown),
-            meaning=meaning,
-        )
-    if worst.initial > FRESH and math.isfinite(_disagreement(worst)):
-        return _fresh(case, worst, tuple(shown))
-    return warning(
-        title="Running statistics disagree with those of the batch",
-        evidence=tuple(shown),
-        meaning="The model behaves differently in train and in evaluation mode.",
-        advice="Check that evaluation data is prepared like training data; run some batches in "
-        "train mode "
-        "to update the statistics. With small batches, use group norm.",
-        layer=worst.name,
-    )
-
-
-def _fresh(case: Case, norm: NormUse, gaps: tuple[Evidence, ...]) -> Finding:
-    """Statistics that still hold their initial values: no trouble before training."""
-    name = "share of their initial values (mean 0, variance 1) in the running statistics"
-    shown = (Evidence(name, norm.initial, FRESH), *gaps)
-    if "gradients" not in case or not case["gradients"].loss < STARTED * case.chance:
-        return ok(
-            title="Running statistics have had too few updates yet",
-            evidence=shown,
-            meaning=f"They come from {norm.updates} batches. Training will update them.",
-        )
-    severity = problem if norm.updates == 0 else warning
-    return severity(
-        title="The network is trained, but its running statistics are not",
-        evidence=shown,
-        meaning=f"They come from {norm.updates} batches, so the model behaves differently in train "
-        "and in "
-        "evaluation mode.",
-        advice="If the weights were copied or averaged (EMA), copy the buffers too, or run some "
-        "batches "
-        "in train mode (torch.optim.swa_utils.update_bn).",
-        layer=norm.name,
-    )
-
-
-def _disagreement(norm: NormUse) -> float:
-    """How far running statistics are off, in units of what is allowed."""
-    return max(norm.mean_gap / GAP, _log_ratio(norm))
-
-
-def _log_ratio(norm: NormUse) -> float:
-    return math.log(norm.variance_gap) / math.log(RATIO)
 
 
 @rule("unused-norm", "layout", order=8.4, kind="fact", source=BJORCK2018, where="Sec. 1.1, Eq. (1)")
