@@ -41,6 +41,8 @@ OPTIONS = (
     Option("lr", opt.number, "the learning rate you train with, or plan to", "LR",
            group="training"),
     Option("preset", opt.text, "fast, standard or full", "NAME", "fast", "run"),
+    Option("trial_seconds", opt.number, "time limit of the trial, 25 updates of copies and more "
+           "(default: 10 in fast, 60 otherwise); 0 leaves it out", "SECONDS", group="run"),
     *RUNNING,
     Option("dry_run", opt.switch, "list what can be measured, what cannot, and the time; then exit",
            group="run"),
@@ -87,13 +89,15 @@ def _planned(settings: dict[str, Any]) -> Any:
     subject = subject_of(settings)
     del subject["optimizer"]
     with interruptible():
-        return plan_examination(**subject, **_chosen(settings, "preset", "device", "seed"))
+        return plan_examination(
+            **subject, **_chosen(settings, "preset", "trial_seconds", "device", "seed")
+        )
 
 
 def _examined(settings: dict[str, Any], deliver: Delivery) -> Any:
     from normscope.diagnose import examine
 
-    names = ("lr", "momentum", "preset", "max_seconds", "device", "seed")
+    names = ("lr", "momentum", "preset", "max_seconds", "trial_seconds", "device", "seed")
     chosen, subject = _chosen(settings, *names), subject_of(settings)
     if settings["eval_data"] is not None:
         with interruptible():

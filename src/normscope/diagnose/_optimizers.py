@@ -14,6 +14,7 @@ from torch.optim import LBFGS, SGD, Adam, AdamW, Optimizer
 
 from normscope.errors import InputError
 from normscope.results.wiring import Held
+from normscope.subject.session import original_module
 from normscope.train.optim import check_optimizer, made_by, optimizers
 
 NAMES: dict[Any, str] = {SGD: "sgd", Adam: "adam", AdamW: "adamw"}
@@ -102,6 +103,35 @@ class Remade:
         return f"{self.kind.__name__}({shown}{more})"
 
 
+@dataclass(frozen=True, eq=False)
+class Own:
+    """The user's optimizer as it is, with its state.
+
+    Attributes:
+        optimizer: what the user gave.
+        parameters: those of the user's model, in its order.
+    """
+
+    optimizer: Optimizer
+    parameters: tuple[nn.Parameter, ...]
+
+    @property
+    def rates(self) -> list[float]:
+        """Learning rate of every group; what a schedule warms up to where it begins at 0."""
+        return [
+            float(group["lr"] or group.get("initial_lr", 0.0))
+            for group in self.optimizer.param_groups
+            if "lr" in group
+        ]
+
+    def copied(self, model: nn.Module) -> Optimizer:
+        """A copy that holds the parameters of ``model``, a copy of the user's, in their place."""
+        pairs = zip(self.parameters, model.parameters(), strict=True)
+        made = copy.deepcopy(self.optimizer, {id(own): twin for own, twin in pairs})
+        made.load_state_dict(made.state_dict())  # moves the state to where the parameters are
+        return made
+
+
 @dataclass(frozen=True)
 class Chosen:
     """An optimizer as training runs take it, and what its settings say."""
@@ -112,6 +142,7 @@ class Chosen:
     notes: tuple[str, ...] = ()
     held: Held = field(default_factory=Held)
     foreign: frozenset[int] = frozenset()  # ids of what it holds beside the model's parameters
+    own: Own | None = None
 
 
 def chosen_optimizer(optimizer: Any, model: nn.Module, momentum: float | None) -> Chosen:
@@ -128,10 +159,13 @@ def chosen_optimizer(optimizer: Any, model: nn.Module, momentum: float | None) -
         return Chosen(name, None, own, held=Held(name, momentum=own))
     if not isinstance(optimizer, Optimizer):
         check_optimizer(optimizer)
-        made_by(optimizer, [nn.Parameter(torch.zeros(1))])  # before anything is measured
+        group = made_by(optimizer, [nn.Parameter(torch.zeros(1))]).param_groups[0]
+        rate = group.get("lr")  # known before anything is measured
         trained = list(_trainable(model).values())
         held = held_by(made_by(optimizer, trained), model)[0] if trained else Held()
-        return Chosen(optimizer, None, own, held=replace(held, momentum=own))
+        return Chosen(
+            optimizer, float(rate) if rate else None, own, held=replace(held, momentum=own)
+        )
     made = Remade(optimizer, model, momentum)
     _refuse_what_cannot_be_made(made, model)
     notes: tuple[str, ...] = ()
@@ -145,7 +179,8 @@ def chosen_optimizer(optimizer: Any, model: nn.Module, momentum: float | None) -
     held, foreign = held_by(optimizer, model)
     held = replace(held, momentum=inertia)
     lr = next(iter(made.rates), None)
-    return Chosen(made.name or made, lr, inertia, notes, held, foreign)
+    mine = Own(optimizer, tuple(original_module(model).parameters()))
+    return Chosen(made.name or made, lr, inertia, notes, held, foreign, mine)
 
 
 def held_by(optimizer: Optimizer, model: nn.Module) -> tuple[Held, frozenset[int]]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import nn
 
+from normscope.diagnose import trial
 from normscope.diagnose._curvature import largest_curvature
 from normscope.diagnose._training_runs import said
 from normscope.diagnose.comparison import TOLERANCE, compared, plain_risk, predictions
@@ -150,6 +151,17 @@ def _modes(subject: Subject, results: Results) -> Any:
     if subject.further is not None and number > len(subject.batches):
         problem = replace(problem, source=subject.further)
     return modes_of(problem, subject.evaluation, number)
+
+
+@step(
+    "trial",
+    "fast",
+    lambda subject: trial.usual_cost(subject) / len(subject.batches),
+    obstacle=trial.obstacle,
+)
+def _trial(subject: Subject, results: Results) -> Any:
+    """Does it learn at this learning rate? (25 updates of copies, with your optimizer)"""
+    return trial.tried(subject, results)
 
 
 @step("hessian", "standard", 15, vectors=lambda _: 20)

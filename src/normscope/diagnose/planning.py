@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 import time
 
-from torch import nn
-
+from normscope.diagnose.architecture import architecture
 from normscope.diagnose.steps import Measurement
 from normscope.diagnose.subject import Subject
 from normscope.errors import MeasurementError
@@ -56,7 +55,7 @@ def plan_of(subject: Subject, measurements: list[Measurement], seconds: float) -
         steps=tuple(steps),
         seconds=sum(s.estimate for s in steps),
         bytes=_bytes(subject, planned),
-        model=_in_words(subject.model),
+        model=architecture(subject),
         data=subject.source.convention["batches"],
         coverage=_known(subject.graph),
     )
@@ -76,10 +75,3 @@ def _bytes(subject: Subject, measurements: list[Measurement]) -> int:
 
 def _known(graph: Graph | None) -> float:
     return 0.0 if graph is None else graph.coverage["layers"] + graph.coverage["norms"]
-
-
-def _in_words(model: nn.Module) -> str:
-    count = sum(p.numel() for p in model.parameters())
-    free = sum(p.numel() for p in model.parameters() if p.requires_grad)
-    some = f", {free:,} of them trainable" if free < count else ""
-    return f"{type(model).__name__} with {count:,} parameters{some}"

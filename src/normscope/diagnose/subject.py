@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from normscope.checks import checked_momentum, checked_positive
-from normscope.diagnose._optimizers import chosen_optimizer
+from normscope.diagnose._optimizers import Own, chosen_optimizer
 from normscope.errors import InputError, MeasurementError
 from normscope.measure.risk import Risk
 from normscope.messages import failure
@@ -34,6 +34,24 @@ POPULATION = 512  # samples that several small batches are kept for
 MOST = 512  # batches kept, however small
 
 
+@dataclass(frozen=True)
+class Allowance:
+    """The time that trials may take, decided before they begin.
+
+    Attributes:
+        seconds: time limit of all trials together; 0 for none.
+        gradient: seconds that one gradient of the loss of one batch takes.
+    """
+
+    seconds: float = 0.0
+    gradient: float = math.inf
+
+    @property
+    def gradients(self) -> float:
+        """As many gradients of one batch fit into it."""
+        return self.seconds / max(self.gradient, 1e-9)
+
+
 @dataclass(frozen=True, eq=False)
 class Subject:
     """A model with all that is needed to run and to train it.
@@ -53,6 +71,9 @@ class Subject:
         held: which parameters the optimizer holds, and what it does with them.
         foreign: ids of parameters that it holds beside those of the model.
         evaluation: the same model and loss on the evaluation data; None if there is none.
+        practice: the batches that trials take their updates on, in memory.
+        own: the user's optimizer, if one was given.
+        allowance: what trials may cost.
     """
 
     problem: Problem
@@ -68,6 +89,9 @@ class Subject:
     held: Held = field(default_factory=Held)
     foreign: frozenset[int] = frozenset()
     evaluation: Problem | None = None
+    practice: tuple[Batch, ...] = ()
+    own: Own | None = None
+    allowance: Allowance = Allowance()
 
     @property
     def model(self) -> nn.Module:
@@ -179,11 +203,18 @@ class Subject:
         memory = (self.memory or budget_bytes(None, model_device(self.model))) // 2
         problem = replace(self.problem, source=halves(self.source))
         kept, other = halves(self.population), self.evaluation
+        practice = tuple(replace(b.part(0, max(b.size // 2, 2)), weight=1.0) for b in self.practice)
         if other is not None:
             assert isinstance(other.source, Kept)
             other = replace(other, source=halves(other.source))
         return replace(
-            self, problem=problem, population=kept, memory=memory, further=None, evaluation=other
+            self,
+            problem=problem,
+            population=kept,
+            memory=memory,
+            further=None,
+            evaluation=other,
+            practice=practice,
         )
 
     def risk(self, *, parameters: str | None = None) -> Risk:
@@ -209,6 +240,7 @@ def as_subject(
     batch_size: int | None = None,
     num_batches: int | None = 1,
     population: int = 0,
+    practice: int = 0,
     optimizer: Any = None,
     lr: float | None = None,
     momentum: float | None = None,
@@ -228,6 +260,7 @@ def as_subject(
         batch_size: batch size for data that has no batches of its own.
         num_batches: how many batches measurements look at.
         population: samples for which further ones are kept, if these are several.
+        practice: batches that are kept for trials.
         optimizer: a name, a factory, or a torch optimizer whose lr and momentum are read.
         lr: overrides that of the optimizer.
         momentum: overrides that of the optimizer.
@@ -245,7 +278,7 @@ def as_subject(
     inertia = None if momentum is None else checked_momentum(momentum)
     chosen = chosen_optimizer(optimizer, model, inertia)
     named = isinstance(chosen.optimizer, str)
-    source, kept, everything = _read(problem, num_batches, population)
+    source, kept, everything = _read(problem, num_batches, population, practice)
     other = None if eval_data is None else _evaluation(problem, eval_data, batch_size, source)
     return Subject(
         problem=replace(problem, source=source),
@@ -265,6 +298,8 @@ def as_subject(
         held=chosen.held,
         foreign=chosen.foreign,
         evaluation=other,
+        practice=tuple(kept.batches[:practice]),
+        own=chosen.own,
     )
 
 
@@ -308,17 +343,22 @@ def _require_runs(problem: Problem, shapes: str) -> None:
         ) from error
 
 
-def _read(problem: Problem, num_batches: int | None, population: int) -> tuple[Kept, Kept, Kept]:
+def _read(
+    problem: Problem, num_batches: int | None, population: int, practice: int = 0
+) -> tuple[Kept, Kept, Kept]:
     """The batches asked for; these with further ones up to so many samples; and all that was read.
+
+    At least ``practice`` batches are read, if there are so many.
 
     A last, shorter batch is only among the last: it is trained on, and not measured.
     """
     several = population if num_batches is not None and num_batches > 1 else 0
-    stream = problem.source.stream(None if several else num_batches)
+    stream = problem.source.stream(None if several or practice else num_batches)
     wanted, kept = math.inf if num_batches is None else num_batches, list[Batch]()
     for batch in stream:
         kept.append(batch)
-        if len(kept) >= wanted and (sum(stream.sizes) >= several or len(kept) >= MOST):
+        enough = sum(stream.sizes) >= several or len(kept) >= MOST
+        if len(kept) >= max(wanted, practice) and enough:
             break
     missing = stream.left_out if len(kept) < wanted else 0
     reading, rest = problem.source.reading, [] if stream.shorter is None else [stream.shorter]

@@ -89,6 +89,7 @@ def _page(examination: Examination, stills: str) -> str:
         title=examination.model,
         version=examination.version,
         lead=_lead(examination),
+        answer=examination.answer,
         unjudged=examination.unjudged,
         partial=examination.partial,
         numbers=[

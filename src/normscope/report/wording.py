@@ -57,6 +57,12 @@ SECTIONS = {
         "The loss on the same batches in each mode. Where running statistics do worse than those "
         "of the batch, they do not fit.",
     ),
+    "trial": Wording(
+        "The trial of the learning rate",
+        "Trial",
+        "Copies made a few updates with your optimizer, at your learning rate and at others. The "
+        "loss before and after is that of the same batches with the same noise.",
+    ),
     "hessian": Wording(
         "Curvature of the loss itself",
         "Hessian",

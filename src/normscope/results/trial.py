@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from normscope.record import Record
+from normscope.results.base import DataFrame, digits, listed
 
 TINY = 1e-12  # of a loss of zero no share can be taken
 
@@ -81,11 +82,13 @@ class Trial(Record):
         rungs: the trials, in the order made.
         batches: how many different batches the updates used.
         gradients: cost, in gradients of the loss of one batch.
-        seconds: cost, in seconds.
+        seconds: cost, in seconds, which are no part of what makes two trials equal.
         ended: why trials are missing; empty if none is.
         reason: why the rate is not judged; empty if it is.
+        left_out: trials that the time did not allow, in words; empty if there are none.
         unmoved: trainable parameters of the optimizer that the updates did not change.
         optimizer: the optimizer in words.
+        assumed: the rate that was tried because none was given; None if one was.
     """
 
     lr: float | None
@@ -95,13 +98,29 @@ class Trial(Record):
     rungs: tuple[Rung, ...]
     batches: int = 0
     gradients: float = 0.0
-    seconds: float = 0.0
+    seconds: float = field(default=0.0, compare=False)
     ended: str = ""
     reason: str = ""
+    left_out: str = ""
     unmoved: tuple[str, ...] = ()
     optimizer: str = ""
+    assumed: float | None = None
 
     limits: ClassVar[TrialThresholds] = TrialThresholds()
+
+    def to_frame(self) -> DataFrame:
+        """One row per trial."""
+        return listed(self.rungs, "factor", "steps", "updates", "before", "after", "ended")
+
+    def summary(self) -> str:
+        """A few lines for a terminal."""
+        lines = [f"loss {digits(self.before)}, constant prediction {digits(self.constant)}"]
+        lines += [
+            f"{rung.factor:g} times the rate: {digits(rung.after)} after {rung.updates} updates"
+            for rung in self.rungs
+        ]
+        cost = f"{self.gradients:.0f} gradients, {self.seconds:.1f} s"
+        return "\n".join([*lines, *filter(None, [self.reason, self.left_out]), cost])
 
     def rung(self, factor: float = 1.0, *, longest: bool = False) -> Rung | None:
         """The first trial at ``factor``, or the longest one; None if there is none."""
@@ -147,12 +166,26 @@ class Trial(Record):
     @property
     def trained(self) -> bool:
         """Whether the network had learned before the trial."""
-        return self.constant > 0 and self.before < self.limits.trained * self.constant
+        chance = self.constant if self.constant > 0 else self.uniform
+        return chance > 0 and self.before < self.limits.trained * chance
 
     @property
     def diverged(self) -> bool:
         """Whether the loss is no longer finite at the user's rate."""
         return self.own is not None and self.own.diverged
+
+    @property
+    def own_rises(self) -> bool:
+        """Whether the loss is higher after the first trial at the user's rate."""
+        return self.own is not None and not self.own.after <= self.before
+
+    @property
+    def best_lower(self) -> Rung | None:
+        """The short trial at a smaller rate that ends lowest, the larger rate if about as low."""
+        found = [r for r in (self.rung(0.1), self.rung(0.01)) if r is not None]
+        if len(found) > 1 and found[1].after < found[0].after - self.limits.falls * self.scale:
+            return found[1]
+        return next(iter(found), None)
 
     @property
     def learns(self) -> bool:

@@ -8,7 +8,7 @@ import pytest
 
 from normscope.diagnose.findings import decided, findings_of
 from normscope.diagnose.rules import RULES
-from normscope.diagnose.rules.base import DESIGN, Case, note, ok, rule, warning
+from normscope.diagnose.rules.base import ANY, DESIGN, Case, note, ok, rule, warning
 from normscope.errors import InputError
 from normscope.results import Evidence, Finding, Rung, Trial, TrialThresholds
 
@@ -44,11 +44,39 @@ def add(name, order, **options):
     rule(name, order=order, **options)(lambda case: None)
 
 
-def test_findings_stand_by_severity_and_then_by_order(rules):
-    add("late", 7, kind="fact")
-    add("early", 2, kind="fact")
-    found = [finding("late"), finding("early"), finding("late", "problem")]
-    assert reported(found) == [("late", "problem"), ("early", "warning"), ("late", "warning")]
+def test_what_warns_stands_first_and_causes_before_consequences(rules):
+    add("consequence", 7, kind="fact")
+    add("cause", 2, kind="fact")
+    found = [
+        finding("cause", "ok"),
+        finding("consequence", "note"),
+        finding("cause", "note"),
+        finding("consequence", "problem"),
+        finding("cause"),
+    ]
+    assert reported(found) == [
+        ("cause", "warning"),
+        ("consequence", "problem"),
+        ("cause", "note"),
+        ("consequence", "note"),
+        ("cause", "ok"),
+    ]
+
+
+def test_a_note_becomes_a_warning_where_it_explains_one(rules):
+    add("scale", 4, kind="guess", promoted_by=("rate",))
+    add("rate", 7, kind="fact")
+    found = [finding("rate", "problem"), finding("scale", "note")]
+    assert reported(found) == [("scale", "warning"), ("rate", "problem")]
+    assert reported([finding("rate", "ok"), found[1]]) == [("scale", "note"), ("rate", "ok")]
+
+
+def test_what_any_warning_explains(rules):
+    add("one", 4, kind="fact")
+    add("no cause", 9, kind="fact", suppressed_by=(ANY,))
+    assert reported([finding("no cause"), finding("one")]) == [("one", "warning")]
+    harmless = [finding("no cause"), finding("one", "note")]
+    assert reported(harmless) == [("no cause", "warning"), ("one", "note")]
 
 
 @pytest.mark.parametrize(
@@ -112,7 +140,7 @@ def test_every_kind_but_symptom_may_stand_alone():
     for name in RULES:
         one = RULES[name]
         assert one.kind != "symptom" or one.suppressed_by, name
-        assert set(one.suppressed_by) <= set(RULES), name
+        assert {*one.suppressed_by, *one.promoted_by} <= {ANY, *RULES}, name
 
 
 @pytest.mark.parametrize(

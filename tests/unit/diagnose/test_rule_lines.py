@@ -22,9 +22,11 @@ from normscope.results import (
     Modes,
     NormModes,
     Score,
+    Rung,
     StabilityBound,
     StabilityLimit,
     StabilityTrial,
+    Trial,
 )
 from normscope.results.eigenvalues import MomentSpectrum
 
@@ -53,13 +55,14 @@ def judged(rule, results, **convention):
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 @pytest.mark.parametrize(
-    ("factor", "expected"), [(0.99, "ok"), (1.01, "note"), (99.0, "note"), (101.0, "warning")]
+    ("factor", "expected"), [(1.01, "note"), (99.0, "note"), (101.0, "warning")]
 )
 def test_local_threshold(momentum, factor, expected):
+    """Without a trial or training runs."""
     spectrum = found()["sharpness"]
     top, bound = spectrum.largest, float(spectrum.bounds[0])
     rate = 2 * (1 + momentum)
-    one = judged("lr-above-threshold", {"sharpness": spectrum}, lr=factor * rate / top,
+    one = judged("learning-rate", {"sharpness": spectrum}, lr=factor * rate / top,
                  momentum=momentum)  # fmt: skip
     assert one.severity == expected
     [shown] = one.evidence
@@ -106,8 +109,8 @@ def test_a_network_at_its_floor_need_not_learn():
     for start, expected in ((0.49, "ok"), (0.51, "problem")):
         trial = StabilityTrial(0.1, 0, False, False, 9, start, start, 1.0, False, "", np.ones(9))
         limit = StabilityLimit("diverges", *bounds, trials=(trial,), complete=True, seconds=0.0)
-        assert judged("lr-above-limit", {"stability": limit}, lr=1.0).severity == expected
-        assert judged("lr-above-limit", {"stability": limit}, lr=4.0).severity == "problem"
+        assert judged("learning-rate", {"stability": limit}, lr=1.0).severity == expected
+        assert judged("learning-rate", {"stability": limit}, lr=4.0).severity == "problem"
 
 
 def test_rates_at_which_no_failure_was_looked_for():
@@ -115,42 +118,75 @@ def test_rates_at_which_no_failure_was_looked_for():
     bounds = [StabilityBound(name, 2.0, np.inf) for name in ("diverges", "does-not-learn")]
     limit = StabilityLimit("diverges", *bounds, trials=(), complete=False, seconds=0.0)
     assert findings_of({"stability": limit}, {"lr": 3.0}) == ()
-    assert judged("lr-above-limit", {"stability": limit}, lr=1.5).severity == "ok"
+    assert judged("learning-rate", {"stability": limit}, lr=1.5).severity == "ok"
 
 
 def rated(values, **convention):
-    """The finding about a rate of 3 against a threshold of 2, and those of other rules."""
+    """The findings about a rate of 3 against a threshold of 2."""
     top = found()["sharpness"].largest
     spectrum = replace(found()["sharpness"], values=found()["sharpness"].values / top)
-    return findings_of({"sharpness": spectrum, **values}, {"lr": 3.0, **convention})
+    return findings_of({"sharpness": spectrum, **values}, {"lr": 3.0} | convention)
+
+
+def test_below_the_threshold_nothing_is_said():
+    """Networks diverge below it as well: only a trial or training runs can tell."""
+    assert rated({}, lr=1.9) == ()
+
+
+def tried(*rungs, before=2.3, constant=2.3):
+    """Trials, each (factor, updates, last loss)."""
+    made = tuple(Rung(f, n, n, before, after, (before, before, before)) for f, n, after in rungs)
+    return Trial(3.0, constant, math.nan, before, made)
 
 
 @pytest.mark.parametrize(
-    ("trial", "severity", "words"),
+    ("rungs", "severity", "words"),
     [
-        ("diverged: In 7 updates", "problem", "In 7 updates"),
-        ("rose: In 20 updates", "warning", "In 20 updates"),
-        ("fell: In 20 updates", "note", "In 20 updates"),
-        ("", "note", "does not tell whether training diverges"),
+        ([(1, 25, math.inf), (0.1, 25, 1.5)], "problem", "too large: 25 updates take the loss fr"),
+        ([(1, 25, 9.0), (0.1, 25, 1.5)], "problem", "from 2.30 to 9.00; with a rate 10 times"),
+        ([(1, 25, 2.0), (0.1, 25, 2.3 * 0.65)], "warning", "too large"),
+        ([(1, 25, 1.5), (0.1, 25, 1.5 - 2.3 * 0.09)], "ok", "learns at the learning rate 3"),
+        ([(1, 25, math.inf), (0.1, 25, 2.4)], "problem", "diverges .* smaller rates do not train"),
+        ([(1, 25, math.inf), (0.1, 25, 2.29), (0.1, 100, 1.0)], "problem", "100 take it to 1.00"),
+        ([(1, 25, 2.31), (0.1, 25, 2.31), (0.01, 25, 1.9)], "problem", "100 times smaller"),
+        ([(1, 25, 2.29), (0.1, 25, 2.3), (1000, 25, 1.0)], "warning", "too small.*1000 times larg"),
+        ([(1, 25, 1.6), (0.1, 25, 2.0)], "ok", "learns"),
     ],
 )
-def test_above_the_threshold_a_few_updates_decide(trial, severity, words):
-    [one] = rated({}, trial=trial)
+def test_a_trial_decides_on_the_rate(rungs, severity, words):
+    [one] = [f for f in rated({"trial": tried(*rungs)}) if f.rule == "learning-rate"]
     assert one.severity == severity
-    assert words in one.meaning
-    assert "Eq. (7)" in one.reference
+    assert re.search(words, one.title)
+    assert [e.source for e in one.evidence] == ["trial", "sharpness"]  # both are evidence
+
+
+def test_a_trained_network_at_its_floor_is_left_in_peace():
+    """It may lose a tenth of the constant's loss, and no larger rate is advised."""
+    for after, severity in ((0.004, "ok"), (0.2, "ok"), (0.3, "problem")):
+        made = tried((1, 25, after), (0.1, 25, 0.002), before=0.002)
+        [one] = [f for f in rated({"trial": made}) if f.rule == "learning-rate"]
+        assert one.severity == severity
+
+
+def test_no_learning_is_said_after_a_long_trial_only_and_if_nothing_else_warns():
+    long = (1, 25, 2.3), (0.1, 25, 2.3), (1, 100, 2.3)
+    assert {f.rule for f in rated({"trial": tried(*long[:2])}) if f.warns} == set()
+    assert {f.rule for f in rated({"trial": tried(*long)}) if f.warns} == {"no-learning"}
+    failing = tried((1, 25, math.inf), *long[1:])
+    assert {f.rule for f in rated({"trial": failing}) if f.warns} == {"learning-rate"}
 
 
 @pytest.mark.parametrize(
-    ("learns", "rule"),
-    [((20.0, 30.0), "lr-above-limit"), ((0.5, 0.6), "lr-above-limit"),
-     ((1.0, np.inf), "lr-above-threshold")],
-)  # fmt: skip
-def test_one_finding_about_the_rate(learns, rule):
-    """Where training runs have decided, the curvature is not asked."""
+    ("learns", "words"),
+    [((20.0, 30.0), "is stable"), ((0.5, 0.6), "diverges"), ((1.0, np.inf), "above the local")],
+)
+def test_one_finding_about_the_rate(learns, words):
+    """Where training runs have decided, the curvature is evidence only."""
     bounds = StabilityBound("diverges", *learns), StabilityBound("does-not-learn", *learns)
     limit = StabilityLimit("diverges", *bounds, trials=(), complete=True, seconds=0.0)
-    assert [f.rule for f in rated({"stability": limit})] == [rule]
+    [one] = rated({"stability": limit})
+    assert words in one.title
+    assert {e.source for e in one.evidence} == {"stability", "sharpness"}
 
 
 def gradients(slope, *, scatter=0.0):

@@ -173,6 +173,7 @@ def _plain(name: str) -> str:
 
 Judge = Callable[..., Finding | None]
 KINDS = ("fact", "guess", "symptom", "note")
+ANY = "*"  # in ``suppressed_by``: every other rule
 DESIGN = "docs/design/0008-examine.md"  # where rules that rest on no paper are explained
 
 
@@ -186,12 +187,13 @@ class Rule:
         judge: takes a case, and ``limits`` if there are any; gives a finding, ``"ok"`` where
             nothing is wrong, or None if it cannot judge.
         reference: paper and equation.
-        order: causes come before what follows from them; among findings of equal severity the
+        order: causes come before what follows from them; of findings that warn, or do not, the
             smaller one is reported first.
         kind: ``"fact"``: warns whatever the trial says. ``"guess"``: a note where the trial is
             clearly good. ``"symptom"``: a guess that follows from what ``suppressed_by`` names.
             ``"note"``: never warns.
         suppressed_by: rules whose warning says it already: this finding is then left out.
+        promoted_by: rules whose warning turns its note into a warning, as it is the likely cause.
         limits: its thresholds, as a frozen dataclass.
     """
 
@@ -203,6 +205,7 @@ class Rule:
     kind: str = "guess"
     suppressed_by: tuple[str, ...] = ()
     limits: Any = None
+    promoted_by: tuple[str, ...] = ()
 
     def found(self, case: Case) -> Finding | None:
         """What it finds, with the names of rule, reference and results."""
@@ -227,6 +230,7 @@ def rule(
     source: Reference | None = None,
     where: str = "",
     suppressed_by: tuple[str, ...] = (),
+    promoted_by: tuple[str, ...] = (),
     limits: Any = None,
 ) -> Callable[[Judge], Judge]:
     """Decorator that adds a rule.
@@ -239,13 +243,15 @@ def rule(
         source: the paper behind it, if there is one.
         where: equation, theorem, table or section of it.
         suppressed_by: rules whose warning makes this one superfluous.
+        promoted_by: rules whose warning turns its note into a warning.
         limits: its thresholds, a frozen dataclass: the second argument of the function.
     """
     check_choice("kind of rule", kind, KINDS)
     reference = DESIGN if source is None else f"{str(source).rstrip('.')}, {where}"
 
     def add(judge: Judge) -> Judge:
-        RULES.add(name, Rule(name, needs, judge, reference, order, kind, suppressed_by, limits))
+        made = Rule(name, needs, judge, reference, order, kind, suppressed_by, limits, promoted_by)
+        RULES.add(name, made)
         return judge
 
     return add

@@ -141,6 +141,7 @@ class InputLimits:
 
 
 @rule("feature-scale", "data", "start", order=4, kind="fact", limits=InputLimits(),
+      promoted_by=("learning-rate",),
       suppressed_by=("constant-inputs",))  # fmt: skip
 def feature_scale(case: Case, limits: InputLimits) -> Finding | None:
     """One feature far larger than the others, and no norm that would scale it."""
@@ -165,6 +166,7 @@ def feature_scale(case: Case, limits: InputLimits) -> Finding | None:
 
 
 @rule("input-scale", "data", "start", order=4.1, kind="guess", limits=InputLimits(),
+      promoted_by=("learning-rate",),
       suppressed_by=("constant-inputs", "feature-scale"))  # fmt: skip
 def input_scale(case: Case, limits: InputLimits) -> Finding | None:
     """Inputs that are large, tiny, or far from centred."""
@@ -241,7 +243,14 @@ def _scaled_away(case: Case, limits: TargetLimits) -> bool:
     return own.after <= limits.remains * case.trial.scale
 
 
-@rule("target-scale", "wiring", order=4, kind="fact", limits=TargetLimits())
+@rule(
+    "target-scale",
+    "wiring",
+    order=4,
+    kind="fact",
+    limits=TargetLimits(),
+    promoted_by=("learning-rate",),
+)
 def target_scale(case: Case, limits: TargetLimits) -> Finding | None:
     """Targets of a regression that the outputs can hardly reach."""
     found: Wiring = case["wiring"]

@@ -199,7 +199,14 @@ class SumLimits:
     high: float = 2.1
 
 
-@rule("summed-loss", "wiring", order=4.2, kind="fact", limits=SumLimits())
+@rule(
+    "summed-loss",
+    "wiring",
+    order=4.2,
+    kind="fact",
+    limits=SumLimits(),
+    promoted_by=("learning-rate",),
+)
 def summed(case: Case, limits: SumLimits) -> Finding | None:
     """A loss that grows with the batch."""
     found: Wiring = case["wiring"]
