@@ -65,6 +65,7 @@ out of time, or a measurement failed; what was measured is saved),
 example:
   normscope examine my_model:make --data my_data:loader --lr 0.1 \\
       --preset standard --page page.html
+  normscope examine my_model:make --data my_data:train --eval-data my_data:test
   normscope examine mlp:64-64-64-10,norm=batch --data digits --json"""
 
 

@@ -132,9 +132,10 @@ class Modes(Drawable):
         norms = bool(self.norms) or self.coupled > 0
         live = "batch statistics" if norms else "train mode"
         kept = "running statistics" if norms else "evaluation mode"
+        drawn = self.batch != self.train
         found = {
-            live if self.batch == self.train else f"{live}, dropout on": self.train,
-            live if norms else "train mode, no dropout": self.batch,
+            f"{live}, dropout on" if drawn else live: self.train,
+            f"{live}, no dropout" if drawn else live: self.batch,
             kept: self.running,
             "recomputed statistics": self.recomputed,
             "batch statistics in the frozen norms too": self.thawed,
@@ -151,7 +152,7 @@ class Modes(Drawable):
 
     def summary(self) -> str:
         """A few lines for a terminal."""
-        lines = [f"loss with {name}: {score}" for name, score in self.scores.items()]
+        lines = [f"loss, {name}: {score}" for name, score in self.scores.items()]
         return "\n".join([*lines, *([self.reason] if self.reason else [])])
 
     def __repr__(self) -> str:

@@ -16,6 +16,7 @@ import normscope as ns
 from normscope.cli.main import main
 from normscope.diagnose.steps import STEPS
 from normscope.errors import InputError
+from normscope.nn import refresh_population
 from normscope.results import Examination
 
 RULES = {"running-statistics", "frozen-norms", "statistics-still-move", "evaluation-data"}
@@ -131,6 +132,38 @@ def test_a_trained_network_is_fine(norm):
     assert the(ns.examine(fit(norm=norm).eval(), digits())).severity == "ok"
 
 
+class SyncLike(nn.SyncBatchNorm):
+    """As in a process group of one."""
+
+    def forward(self, x):
+        if self.training:
+            self.num_batches_tracked.add_(1)
+        kept = self.running_mean, self.running_var, self.weight, self.bias
+        return functional.batch_norm(x, *kept, self.training, self.momentum, self.eps)
+
+
+def test_synchronized_norms():
+    net = fit(norm=SyncLike)
+    assert the(ns.examine(net, digits())).severity == "ok"
+    for layer in (net[1], net[5]):
+        layer.reset_running_stats()
+    found = ns.examine(net, digits())
+    assert found.findings[0].rule == "running-statistics"
+    assert "never updated" in found.findings[0].meaning
+
+
+def test_population_norms_are_the_same_in_both_modes():
+    x, _ = digits()
+    net = cnn(norm=ns.PopulationNorm)
+    refresh_population(net, x[:256])
+    found = ns.examine(net, digits())
+    assert not {f.rule for f in found.findings} & RULES
+    modes = found["modes"]
+    assert modes.running.loss == pytest.approx(modes.train.loss, rel=1e-5)
+    assert modes.summary().splitlines()[0].startswith("loss, train mode: ")
+    assert len(modes.summary().splitlines()) == 2
+
+
 def test_a_small_momentum():
     found = ns.examine(fit(momentum=0.001), digits())
     assert found.findings[0].rule == "running-statistics"
@@ -203,9 +236,12 @@ def test_frozen_norms_and_frozen_weights():
     for layer in (net[1], net[5]):
         layer.eval()
     assert the(ns.examine(net, (x, y)), "frozen-norms").severity == "ok"
-    moved = ns.examine(net, (x * 2 + 1, y))
+    moved = ns.examine(net, (x * 2 + 1, y), trial_seconds=0)
     assert moved.findings[0].rule == "frozen-norms"
     assert moved.findings[0].severity == "warning"
+    tried = ns.examine(net, (x * 2 + 1, y), lr=0.001)  # at which it learns all the same
+    assert tried["trial"].clear
+    assert the(tried, "frozen-norms").severity == "note"
     net = fit()
     for parameter in net[:7].parameters():
         parameter.requires_grad_(False)

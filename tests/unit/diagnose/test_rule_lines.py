@@ -21,8 +21,8 @@ from normscope.results import (
     LayerUse,
     Modes,
     NormModes,
-    Score,
     Rung,
+    Score,
     StabilityBound,
     StabilityLimit,
     StabilityTrial,
@@ -375,6 +375,8 @@ def evaluated(results, rule="running-statistics", **more):
         ([{"initial": 0.049, "mean_gap": 9.0}], (0.6, 0.9), "warning", "0"),
         ([{"initial": 0.9, "mean_gap": 9.0}], (0.49, 0.9), "problem", "0"),
         ([{"initial": 0.9, "mean_gap": 9.0}], (0.51, 0.9), "note", "0"),
+        ([{}, {"initial": 0.051}], (0.2, 0.36), "warning", "0"),  # held initial values explain it
+        ([{}, {"initial": 0.049}], (0.2, 0.36), "ok", None),
         ([{"initial": 0.9}, {}, {"mean_gap": 9.0}], (0.6, 0.9), "warning", "2"),
         ([{"initial": 1.0, "mean_gap": math.inf}], (0.6, math.nan), "warning", "0"),
     ],

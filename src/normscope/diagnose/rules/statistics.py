@@ -101,7 +101,8 @@ def running_statistics(case: Case, limits: ModeLimits) -> Finding | None:
     helped = _helped(modes, limits)
     shown = (*_losses(modes, line), *_gaps(worst, limits))
     much = not modes.running.loss <= limits.line(case, modes.batch, much=True)
-    if suffers and (limits.apart(worst) > 1 or (much and helped)):
+    stale = learned and any(norm.initial > limits.fresh for norm in live)
+    if suffers and (limits.apart(worst) > 1 or stale or (much and helped)):
         lost = not modes.running.loss <= STARTED * case.chance
         cause, advice = _cause(case, live, limits, helped=helped)
         return (problem if learned and lost else warning)(
