@@ -24,6 +24,7 @@ def summary_lines(examination: Examination) -> list[str]:
         if finding in warned[:1]:
             lines += _wrapped(finding.meaning, indent="  ") + _advice(finding)
         elif finding.severity == "unjudged":
+            lines += _wrapped(f"{finding.title}." if warned else "")
             lines += _wrapped(finding.meaning, indent="  ")
     lines += ["", *_wrapped(f"{examination.model}: {examination.plan.data}")]
     lines += [_cut(f"  {number}") for number in examination.numbers]
