@@ -177,7 +177,7 @@ LINES = [
      {"wiring": decayed(10.1, 1e-3), "judged": GOOD}, "warning"),
     ("weight-decay", {"wiring": decayed(50.0, 1e-3, coupled=False)},
      {"wiring": decayed(50.0, 1e-3)}, "warning"),
-    ("dropout", {"start": replace(START, dropout=0.74)}, {"start": replace(START, dropout=0.75)},
+    ("dropout", {"start": replace(START, dropout=0.84)}, {"start": replace(START, dropout=0.85)},
      "warning"),
 ]  # fmt: skip
 

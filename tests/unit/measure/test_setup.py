@@ -152,6 +152,25 @@ def test_a_gradient_that_is_cut_is_told_from_weights_that_start_at_zero():
     assert [p.gradient for p in found.parameters if p.name == "first.weight"] == [0]
 
 
+class Reverse(nn.Module):
+    """Of the way back only its first step is used, at which there is no memory yet."""
+
+    def __init__(self):
+        super().__init__()
+        self.cell = nn.GRU(FEATURES, 6, batch_first=True, bidirectional=True)
+        self.head = nn.Linear(12, CLASSES)
+
+    def forward(self, x):
+        return self.head(self.cell(x)[0][:, -1])
+
+
+def test_weights_without_effect_have_no_gradient_that_could_be_cut():
+    found = wiring(Reverse(), (rows(5, FEATURES), labels()))
+    zero = [p.name for p in found.parameters if p.gradient == 0]
+    assert zero == ["cell.weight_hh_l0_reverse"]
+    assert not found.cut
+
+
 def test_layers_in_a_plain_list_are_counted():
     model = By(torch.relu)
     hidden = [nn.Linear(12, 12)]

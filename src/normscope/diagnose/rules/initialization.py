@@ -117,6 +117,8 @@ def _lost(case: Case, found: Start, limits: LostLimits = LOST) -> SignalScale | 
     calls = case["wiring"].calls
     end = calls[0].variation if len(calls) == 1 else math.nan
     head = next((s for s in reversed(signals) if not math.isnan(s.gain)), None)
+    if len(calls) == 1 and calls[0].rms < limits.outputs and head is not None and head.gain > 0:
+        return next((s for s in signals if s.rms < limits.outputs), signals[-1])
     if end < limits.outputs and head is not None and head.gain > 0 and not _simplex(case):
         return next((s for s in signals if s.variation < limits.inside), signals[-1])
     return None

@@ -110,7 +110,8 @@ class _Step:
     def _cut(self, problem: Problem, batch: Batch) -> set[str]:
         """Parameters whose gradient stays exactly zero when no weights are zero any more.
 
-        Weights that start at zero stop gradients on purpose: heads, gammas, low-rank updates.
+        Weights that start at zero stop gradients on purpose: heads, gammas, low-rank updates. And
+        what has no effect, as the memory of a recurrent layer at its first step, has none.
         """
         zero = {n for n, g in zip(self.names, self.gradients, strict=True)
                 if g is not None and not bool(g.any())}  # fmt: skip
@@ -125,7 +126,8 @@ class _Step:
             loss = function.loss(function(leaves, batch), batch)
             found = torch.autograd.grad(loss, leaves, allow_unused=True)
         still = zip(self.names, found, strict=True)
-        return {n for n, g in still if n in zero and (g is None or not bool(g.any()))}
+        cut = {n for n, g in still if n in zero and (g is None or not bool(g.any()))}
+        return cut if cut and self._matter(problem, batch, cut) else set()
 
     def _idle(self, problem: Problem, batch: Batch) -> set[str]:
         """Parameters without a gradient on whose values the loss does not depend either.
@@ -134,22 +136,22 @@ class _Step:
         chosen: nothing is cut off there.
         """
         apart = {n for n, g in zip(self.names, self.gradients, strict=True) if g is None}
-        if not apart:
-            return apart
+        return apart if apart and not self._matter(problem, batch, apart) else set()
+
+    def _matter(self, problem: Problem, batch: Batch, chosen: set[str]) -> bool:
+        """Whether the loss is another one when these parameters are."""
         function = function_of(
             problem, every_parameter(problem.model), "batch", problem.objective.run
         )
-        noise = torch.Generator().manual_seed(problem.seed)
+        noise, losses = torch.Generator().manual_seed(problem.seed), []
         with function.open(), torch.no_grad():
-            losses = []
-            for shaken in (False, True):
+            for shaken in (set[str](), chosen):
                 values = [
-                    v + STIRRED * (1 + v.abs()) * torch.randn(v.shape, generator=noise).to(v)
-                    if shaken and n in apart else v
+                    _drawn_anew(v, noise) if n in shaken else v
                     for n, v in zip(self.names, function.values, strict=True)
-                ]  # fmt: skip
+                ]
                 losses.append(float(function.loss(function(values, batch), batch)))
-        return apart if losses[0] == losses[1] else set()
+        return losses[0] != losses[1]
 
     def _note(self, model: nn.Module, args: Any, kwargs: Any) -> None:
         if self.given is None:
@@ -169,6 +171,11 @@ def _stirred(weight: Tensor, noise: torch.Generator) -> Tensor:
     """Small random numbers in place of zeros."""
     drawn = STIRRED * torch.randn(weight.shape, generator=noise).to(weight)
     return torch.where(weight == 0, drawn, weight).detach()
+
+
+def _drawn_anew(weight: Tensor, noise: torch.Generator) -> Tensor:
+    """Far off, also for what rounds its inputs."""
+    return weight + (1 + weight.abs()) * torch.randn(weight.shape, generator=noise).to(weight)
 
 
 def _parameters_behind(loss: Tensor, leaves: list[Tensor]) -> dict[int, int]:
