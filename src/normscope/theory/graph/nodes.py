@@ -73,7 +73,7 @@ class Input(Node):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class _Affine(Node):
+class Affine(Node):
     """A layer with random weights.
 
     Attributes:
@@ -108,7 +108,7 @@ class _Affine(Node):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Dense(_Affine):
+class Dense(Affine):
     """A fully connected layer, over the channels; with positions left, the same at each."""
 
     def shape(self, shapes: Sequence[Shape]) -> Shape:
@@ -121,7 +121,7 @@ class Dense(_Affine):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Conv(_Affine):
+class Conv(Affine):
     """A convolution without groups, in any number of dimensions, padded with zeros.
 
     ``kernel``, ``stride``, ``padding`` and ``dilation`` are one number, or one a side; ``padding``
