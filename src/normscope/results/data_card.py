@@ -25,6 +25,7 @@ class DataCard(Record):
         constant_features: share of the features or channels that do not vary.
         duplicates: share of the samples that are exact copies of others.
         bits: entries of a sample times log2 of the number of distinct values.
+        tokens: whether the inputs are whole numbers, such as words.
         labels: number of different labels; 0 if the targets are no labels.
         labels_per_batch: mean number of different labels in a batch.
         classes: how many the model tells apart.
@@ -44,6 +45,7 @@ class DataCard(Record):
     constant_features: float = 0.0
     duplicates: float = NAN
     bits: float = 0.0
+    tokens: bool = False
     labels: int = 0
     labels_per_batch: float = NAN
     classes: int = 0

@@ -33,7 +33,7 @@ SPARE = replace(WEIGHT, name="1.weight", size=0)
 LAYER = SignalScale("0", "linear", "linear", 1, False, 0.5, 0.5, 1.0, 1.0, gain=0.6)
 LAST = replace(LAYER, name="2", number=2)
 NORM = NormScale("1", "LayerNorm", 12, True, False, 1e-5, 1.0, 1.0)
-DATA = DataCard(512, 8, 1.0, 0.1, 0.5, 0, 1.0, 0.0, 0.0, 500.0, 10, 10.0, 10, 64, 0.0)
+DATA = DataCard(512, 8, 1.0, 0.1, 0.5, 0, 1.0, 0.0, 0.0, 500.0, False, 10, 10.0, 10, 64, 0.0)
 HELD = Held("SGD", ("0.weight", "1.weight"), 0, 0.1)
 WIRING = Wiring(2.3, (CALL,), (WEIGHT, SPARE), HELD, mixing=0.0, leak=0.0, doubling=1.0, samples=64)
 START = Start((LAYER, LAST), samples=64)
@@ -132,6 +132,8 @@ LINES = [
     ("sorted-data", {}, {"data": replace(DATA, labels=1)}, "warning"),
     ("repeated-samples", {"data": replace(DATA, duplicates=0.29)},
      {"data": replace(DATA, duplicates=0.31)}, "warning"),
+    ("repeated-samples", {"data": replace(DATA, duplicates=0.89, tokens=True)},
+     {"data": replace(DATA, duplicates=0.91, tokens=True)}, "warning"),
     ("repeated-samples", {"data": replace(DATA, duplicates=0.9, bits=23.0)},
      {"data": replace(DATA, duplicates=0.9, bits=24.0)}, "warning"),
     ("constant-inputs", {}, {"data": replace(DATA, variation=0.0)}, "warning"),

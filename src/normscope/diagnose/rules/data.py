@@ -73,10 +73,12 @@ class CopyLimits:
 
     Attributes:
         share: share of the samples.
+        tokens: the same where they are words: short sentences and simple tasks repeat themselves.
         bits: size of a row, below which rows are equal by chance.
     """
 
     share: float = 0.3
+    tokens: float = 0.9
     bits: float = 24.0
 
 
@@ -87,9 +89,10 @@ def repeated(case: Case, limits: CopyLimits) -> Finding | None:
     found: DataCard = case["data"]
     if math.isnan(found.duplicates) or found.bits < limits.bits:
         return None
+    line = limits.tokens if found.tokens else limits.share
     shown = (Evidence("share of samples that are copies of others", found.duplicates,
-                      limits.share),)  # fmt: skip
-    if found.duplicates <= limits.share:
+                      line),)  # fmt: skip
+    if found.duplicates <= line:
         return ok(
             title="Few samples are copies of others",
             evidence=shown,

@@ -168,7 +168,7 @@ class CutLimits:
 
 
 @rule(
-    "zero-gradient", "wiring", order=5.45, kind="symptom", limits=CutLimits(),
+    "zero-gradient", "wiring", order=5.45, kind="fact", limits=CutLimits(),
     suppressed_by=("zero-weights", "zero-gamma", "dead-units", "norm-axis", "weak-norms",
                    "constant-inputs", "output-range", "signal-lost", "no-gradient",
                    "missing-in-optimizer", "saturated-units"),

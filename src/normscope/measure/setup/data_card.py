@@ -60,7 +60,7 @@ def _place(tensors: list[Tensor], wanted: Tensor | None) -> int | None:
 
 def _of_inputs(x: Tensor) -> dict[str, Any]:
     flat = x.reshape(len(x), -1)
-    found: dict[str, Any] = {"bits": _bits(flat)}
+    found: dict[str, Any] = {"bits": _bits(flat), "tokens": not x.is_floating_point()}
     if len(flat) >= FEW and flat.shape[1] <= WIDEST:
         found["duplicates"] = 1 - len(torch.unique(flat, dim=0)) / len(flat)
     if not x.is_floating_point():
