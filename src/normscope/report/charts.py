@@ -31,6 +31,7 @@ from normscope.report import (
     stability,
     stability_map,
     teacher_student,
+    trial,
     units,
     what_if,
 )
@@ -71,6 +72,7 @@ CHARTS.add("StabilityLimit", stability.stability_chart)
 CHARTS.add("StabilityMap", stability_map.map_chart)
 CHARTS.add("LRRange", stability.range_chart)
 CHARTS.add("LRAdvice", learning_rate.advice_chart)
+CHARTS.add("Trial", trial.trial_chart)
 CHARTS.add("UnitStatistics", units.unit_chart)
 CHARTS.add("WhatIf", what_if.what_if_chart)
 CHARTS.add("BatchNormRegularization", regularization.gap_chart)
@@ -88,8 +90,8 @@ def chart(result: object, **options: Any) -> Any:
             ``GramSpectrum``, ``SpectralDensity``, ``DepthConditioning``,
             ``ProductSpectrum``, ``LearningPath``, ``LearningComparison``,
             ``LearningRates``, ``MonitorLog``, ``OrderProfile``, ``OverlapSlopes``, ``ErrorCurve``,
-            ``SimulatedErrors``, ``Panel``, ``Ablation``, ``UnitStatistics`` or
-            ``GeneralizationPanel``.
+            ``SimulatedErrors``, ``Panel``, ``Ablation``, ``Trial``,
+            ``UnitStatistics`` or ``GeneralizationPanel``.
         options: drawing options, e.g. ``momentum=0.9`` for predictions, ``title="..."`` for all.
 
     Returns:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from normscope.record import Record
-from normscope.results.base import DataFrame, digits, listed
+from normscope.results.base import DataFrame, Drawable, digits, listed
 
 TINY = 1e-12  # of a loss of zero no share can be taken
 
@@ -71,8 +71,10 @@ class Rung(Record):
 
 
 @dataclass(frozen=True, eq=False)
-class Trial(Record):
+class Trial(Drawable):
     """What a few updates of copies show: does it learn at this rate?
+
+    The chart: the loss of each copy before every update.
 
     Attributes:
         lr: the rate of the optimizer; None if its groups have several.
