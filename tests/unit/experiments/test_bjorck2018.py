@@ -24,8 +24,8 @@ from normscope.experiments.bjorck2018 import (
     rates,
     sgd_noise,
 )  # fmt: skip
-from normscope.experiments.experiment import Table
 from normscope.results.panel import Curve, Panel
+from normscope.sweeps import Table
 from normscope.train import evaluate, fit
 
 

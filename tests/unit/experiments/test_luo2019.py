@@ -106,7 +106,7 @@ def test_shift_of_the_variance_by_dropout_is_that_of_centred_values(dropout):
 
 
 def test_the_names_of_the_arms_are_the_batch_sizes_at_desk_scale():
-    arms = batch_sizes.EXPERIMENT.at("desk").settings["arm"]
+    arms = batch_sizes.DESK.settings["arm"]
     assert arms == list(batch_sizes.ARMS)
-    size, unit = batch_sizes.LARGE, batch_sizes.EXPERIMENT.at("desk").settings["unit"]
+    size, unit = batch_sizes.LARGE, batch_sizes.DESK.settings["unit"]
     assert (unit, size * unit) == (128, 1024)

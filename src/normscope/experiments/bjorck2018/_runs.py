@@ -11,11 +11,9 @@ from torch import Tensor
 
 from normscope.data import DataSet, FlipAndCrop
 from normscope.experiments.bjorck2018._common import images, resnet
-from normscope.experiments.experiment import Table, curve
-from normscope.experiments.observing import by_seed
+from normscope.experiments.observing import Panel, Table, by_seed, curve
 from normscope.measure import Risk, hessian, top_eigenvalues
 from normscope.nn import initialize, lsuv
-from normscope.results.panel import Panel
 from normscope.train import Event, TrainingRun, evaluate, fit
 
 CHANCE = 0.1

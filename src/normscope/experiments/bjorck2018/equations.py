@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn import functional
 
 from normscope.checks import Array
-from normscope.experiments.observing import Experiment, Panel, Scale, Table, columns, curve
+from normscope.experiments.observing import Panel, Scale, Table, columns, curve
 from normscope.measure.probes.gradients import gradients
 from normscope.nn.norm import BatchNorm
 from normscope.seeds import numpy_generator
@@ -164,11 +164,7 @@ def panels(table: Table) -> list[Panel]:
                   tuple(curves), log_x=True, log_y=True)]  # fmt: skip
 
 
-SCALES = {
-    "smoke": Scale({"size": 40, "sparse": 100}, seeds=2, seconds=1),
-    "desk": Scale({"size": 200, "sparse": 1000}, seeds=20, seconds=6),
-}
-EXPERIMENT = Experiment(
-    "Identities of the paper, and gradient descent on least squares",
-    trial, SCALES, observe, panels, own_scale=True, version=3,
-)  # fmt: skip
+TITLE = "Identities of the paper, and gradient descent on least squares"
+VERSION = 3
+SMOKE = Scale({"size": 40, "sparse": 100}, seeds=2, seconds=1)
+DESK = PAPER = Scale({"size": 200, "sparse": 1000}, seeds=20, seconds=6)

@@ -9,7 +9,7 @@ import torch
 from torch.nn import functional
 
 from normscope.experiments.bjorck2018._common import images
-from normscope.experiments.observing import Experiment, Panel, Scale, Table, columns, curve
+from normscope.experiments.observing import Panel, Scale, Table, columns, curve
 from normscope.measure.probes.noise import gradient_noise
 from normscope.nn import network
 from normscope.seeds import numpy_generator
@@ -94,12 +94,7 @@ def panels(table: Table) -> list[Panel]:
                   log_x=True)]  # fmt: skip
 
 
-SCALES = {
-    "smoke": Scale({"data": "digits", "samples": 200, "draws": 100, "coupled": 128},
-                   seeds=2, seconds=4),
-    "desk": Scale({"data": "mnist", "samples": 2000, "draws": 400, "coupled": 512},
-                  seeds=5, seconds=34, data=("mnist",)),
-}  # fmt: skip
-EXPERIMENT = Experiment(
-    "Noise of stochastic gradients against Eq. (2)", trial, SCALES, observe, panels
-)
+TITLE = "Noise of stochastic gradients against Eq. (2)"
+SMOKE = Scale({"data": "digits", "samples": 200, "draws": 100, "coupled": 128}, seeds=2, seconds=4)
+DESK = Scale({"data": "mnist", "samples": 2000, "draws": 400, "coupled": 512},
+             seeds=5, seconds=34, data=("mnist",))  # fmt: skip

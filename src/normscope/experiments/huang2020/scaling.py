@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from normscope.checks import Array
-from normscope.experiments.observing import Experiment, Scale
+from normscope.experiments.observing import Scale
 from normscope.measure import conditioning
 from normscope.nn import BatchNorm, network
 from normscope.subject.transforms import apply_transform
@@ -190,8 +190,6 @@ def _against(outputs: Tensor, targets: Tensor) -> Tensor:
     return (outputs * targets).sum(-1).mean()
 
 
-SCALES = {"smoke": Scale(seeds=1, seconds=2), "desk": Scale(seeds=3, seconds=3)}
-EXPERIMENT = Experiment(
-    "Signals and gradients of networks whose weights are scaled, to rounding",
-    trial, SCALES, own_scale=True,
-)  # fmt: skip
+TITLE = "Signals and gradients of networks whose weights are scaled, to rounding"
+SMOKE = Scale(seeds=1, seconds=2)
+DESK = PAPER = Scale(seeds=3, seconds=3)

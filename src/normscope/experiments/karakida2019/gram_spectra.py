@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from normscope.experiments.karakida2019 import _common as common
-from normscope.experiments.observing import Experiment, Panel, Scale, Table, parts
+from normscope.experiments.observing import Panel, Scale, Table, parts
 from normscope.results.prediction import Prediction
 from normscope.sweeps.plan import grid
 
@@ -159,11 +159,6 @@ def _cells(widths: Sequence[int], figure: int, rest: int) -> list[dict[str, Any]
     ]
 
 
-SCALES = {
-    "smoke": Scale(_cells([40, 60, 80], 4, 2), seconds=4),
-    "desk": Scale(_cells([100, 200, 400, 800], 100, 40), seconds=400),
-}
-EXPERIMENT = Experiment(
-    "Spectra of Gram matrices over widths, plain and with the mean of the outputs subtracted",
-    trial, SCALES, observe, panels, own_scale=True,
-)  # fmt: skip
+TITLE = "Spectra of Gram matrices over widths, plain and with the mean of the outputs subtracted"
+SMOKE = Scale(_cells([40, 60, 80], 4, 2), seconds=4)
+DESK = PAPER = Scale(_cells([100, 200, 400, 800], 100, 40), seconds=400)

@@ -8,8 +8,7 @@ import numpy as np
 import torch
 
 import normscope as ns
-from normscope.experiments.experiment import Experiment, Scale, Table
-from normscope.experiments.observing import Panel, columns, curve, over_sizes, parts
+from normscope.experiments.observing import Panel, Scale, Table, columns, curve, over_sizes, parts
 from normscope.results.rules import fitted_slope
 
 SIZES = (16, 32, 64, 128, 256)
@@ -103,17 +102,12 @@ def panels(table: Table) -> list[Panel]:
 
 
 DIGITS = {"net": "mlp:64-32-32-10:activation=tanh", "data": "digits"}
-SCALES = {
-    "smoke": Scale([
-        {**DIGITS, "net": "mlp:64-16-16-10", "samples": 600, "epochs": 3, "batches": 20},
-        {**DIGITS, "samples": 300, "epochs": 3, "batches": 4}], seeds=2, seconds=4),
-    "desk": Scale([
-        {"net": "mlp:768-256-256-10", "data": "cifar10", "samples": 4096, "epochs": 30,
-         "batches": 200},
-        {**DIGITS, "samples": 1400, "epochs": 40, "batches": 16}], seeds=5, seconds=115,
-        data=("cifar10",)),
-}  # fmt: skip
-EXPERIMENT = Experiment(
-    "Loss gap of batch norm in trained networks, layer by layer and batch size by batch size",
-    trial, SCALES, observe, panels,
-)  # fmt: skip
+TITLE = "Loss gap of batch norm in trained networks, layer by layer and batch size by batch size"
+SMOKE = Scale([
+    {**DIGITS, "net": "mlp:64-16-16-10", "samples": 600, "epochs": 3, "batches": 20},
+    {**DIGITS, "samples": 300, "epochs": 3, "batches": 4}], seeds=2, seconds=4)  # fmt: skip
+DESK = Scale([
+    {"net": "mlp:768-256-256-10", "data": "cifar10", "samples": 4096, "epochs": 30,
+    "batches": 200},
+    {**DIGITS, "samples": 1400, "epochs": 40, "batches": 16}], seeds=5, seconds=115,
+    data=("cifar10",))  # fmt: skip

@@ -8,9 +8,8 @@ import torch
 from torch import nn
 
 import normscope as ns
-from normscope.experiments.experiment import Experiment, Scale, Table
 from normscope.experiments.luo2019._training import images, train
-from normscope.experiments.observing import Panel, arm_bars, paired, parts
+from normscope.experiments.observing import Panel, Scale, Table, arm_bars, paired, parts
 
 PASSES = 5  # over the training set, for the variance in training
 
@@ -94,16 +93,12 @@ def _grid(*nets: dict[str, Any]) -> list[Any]:
     return [{"place": place, "dropout": p, **net} for net in nets for place, p in places]
 
 
-EXPERIMENT = Experiment(
-    title="Dropout before or behind batch norm: the variance in training and in evaluation",
-    trial=trial,
-    scales={
-        "smoke": Scale(_grid({"net": "mlp:64-16-16-10", "data": "digits", "samples": 256,
-                              "epochs": 2, "lr": 0.05, "batch": 32}), seeds=2, seconds=1),
-        "desk": Scale(_grid({**_DESK, "net": "mlp:768-256-256-10", "epochs": 20, "lr": 0.02},
-                            {**_DESK, "net": "resnet8", "epochs": 8, "lr": 0.05}), seeds=5,
-                      seconds=480, data=("cifar10",)),
-        "paper": Scale(_grid({"net": "resnet18", "data": "cifar10", "samples": 50_000,
-                              "epochs": 100, "lr": 0.05, "batch": 128}), seeds=3, seconds=5e6,
-                       data=("cifar10",)),
-    }, observe=observe, panels=panels)  # fmt: skip
+TITLE = "Dropout before or behind batch norm: the variance in training and in evaluation"
+SMOKE = Scale(_grid({"net": "mlp:64-16-16-10", "data": "digits", "samples": 256,
+                     "epochs": 2, "lr": 0.05, "batch": 32}), seeds=2, seconds=1)  # fmt: skip
+DESK = Scale(_grid({**_DESK, "net": "mlp:768-256-256-10", "epochs": 20, "lr": 0.02},
+                   {**_DESK, "net": "resnet8", "epochs": 8, "lr": 0.05}), seeds=5,
+             seconds=480, data=("cifar10",))  # fmt: skip
+PAPER = Scale(_grid({"net": "resnet18", "data": "cifar10", "samples": 50_000,
+                     "epochs": 100, "lr": 0.05, "batch": 128}), seeds=3, seconds=5e6,
+              data=("cifar10",))  # fmt: skip

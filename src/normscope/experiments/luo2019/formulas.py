@@ -11,7 +11,7 @@ from numpy.polynomial.legendre import leggauss
 from scipy.optimize import minimize_scalar
 
 from normscope.checks import Array
-from normscope.experiments.observing import Experiment, Scale, Table, every_value, exact
+from normscope.experiments.observing import Scale, Table, every_value, exact
 from normscope.theory import regularization as theory
 from normscope.theory import teacher_student as ts
 
@@ -259,8 +259,6 @@ def observe(table: Table) -> dict[str, Any]:
     }  # fmt: skip
 
 
-SCALES = {"smoke": Scale(seconds=3), "desk": Scale(seconds=3)}
-EXPERIMENT = Experiment(
-    "Closed forms of online learning and generalization, by quadrature and derivatives",
-    trial, SCALES, observe, own_scale=True,
-)  # fmt: skip
+TITLE = "Closed forms of online learning and generalization, by quadrature and derivatives"
+SMOKE = Scale(seconds=3)
+DESK = PAPER = Scale(seconds=3)

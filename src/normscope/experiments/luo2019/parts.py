@@ -9,7 +9,7 @@ import torch
 from torch.nn import functional
 
 import normscope as ns
-from normscope.experiments.experiment import Experiment, Scale, Table
+from normscope.experiments.experiment import Scale, Table
 from normscope.experiments.luo2019._training import at, images, loss_of, train
 from normscope.experiments.observing import Panel, arm_bars, paired, parts, training_panel
 from normscope.measure import ablation, unit_statistics
@@ -155,16 +155,12 @@ def _grid(*nets: dict[str, Any]) -> list[Any]:
     return [{"arm": arm, **net} for net in nets for arm in ARMS]
 
 
-EXPERIMENT = Experiment(
-    title="Weight norm with one, both or none of the batch statistics",
-    trial=trial,
-    scales={
-        "smoke": Scale(_grid({**_SMOKE, "net": "mlp:64-16-16-10"},
-                             {**_SMOKE, "net": "cnn6:side=8,width=2,channels=1"}), seeds=2,
-                       seconds=8),
-        "desk": Scale(_grid({**_DESK, "net": "mlp:768-256-256-10", "epochs": 30},
-                            {**_DESK, "net": "cnn6:side=16,width=16", "epochs": 40}),
-                      seeds=range(10, 15), seconds=1250, data=("cifar10",)),
-        "paper": Scale(_grid({**_FULL, "net": "mlp:3072-256-256-10"}, {**_FULL, "net": "cnn6"}),
-                       seeds=3, seconds=2e6, data=("cifar10",)),
-    }, observe=observe, panels=panels)  # fmt: skip
+TITLE = "Weight norm with one, both or none of the batch statistics"
+SMOKE = Scale(_grid({**_SMOKE, "net": "mlp:64-16-16-10"},
+                    {**_SMOKE, "net": "cnn6:side=8,width=2,channels=1"}), seeds=2,
+              seconds=8)  # fmt: skip
+DESK = Scale(_grid({**_DESK, "net": "mlp:768-256-256-10", "epochs": 30},
+                   {**_DESK, "net": "cnn6:side=16,width=16", "epochs": 40}),
+             seeds=range(10, 15), seconds=1250, data=("cifar10",))  # fmt: skip
+PAPER = Scale(_grid({**_FULL, "net": "mlp:3072-256-256-10"}, {**_FULL, "net": "cnn6"}),
+              seeds=3, seconds=2e6, data=("cifar10",))  # fmt: skip
