@@ -27,16 +27,3 @@ def test_arrays_of_any_kind_become_plain_data_once() -> None:
 def test_slopes_are_those_of_straight_lines() -> None:
     x = np.array([1.0, 2.0, 5.0])
     assert observing.slopes(x, [3 * x + 1, -x]) == pytest.approx([3.0, -1.0])
-
-
-def test_panels_of_arms_have_means_and_intervals_over_seeds() -> None:
-    arms = {"BN": A, "Plain": B}
-    panel = observing.training_panel(TABLE, "Fig. 1", arms)
-    assert [c.name for c in panel.curves] == ["BN", "Plain"]
-    assert panel.curves[0].y == (3.0, 0.75)
-    assert panel.curves[0].low == pytest.approx((1.0, 0.25))  # two standard errors
-    bars = observing.arm_bars(TABLE, "Table 1", arms, lambda r: r["losses"][-1], "loss",
-                              printed={"BN": 0.7})  # fmt: skip
-    assert bars.curves[0].x == ("BN", "Plain")
-    assert bars.curves[0].y == (0.75, 2.5)
-    assert bars.curves[1].y == (0.7,)

@@ -10,6 +10,7 @@ from torch.nn import functional
 
 from normscope.experiments.bjorck2018._common import images
 from normscope.experiments.observing import Panel, Scale, Table, columns, curve
+from normscope.measure.layer_signals import layer_signals
 from normscope.measure.probes.noise import gradient_noise
 from normscope.nn import network
 from normscope.seeds import numpy_generator
@@ -44,17 +45,13 @@ def trial(seed: int, data: str, samples: int, draws: int, coupled: int) -> dict[
 
 def _gram(net: Any, data: Any) -> Any:
     """Products of the centred gradients of all samples, from inputs and gradients of layers."""
-    first, last = (m for m in net.modules() if isinstance(m, torch.nn.Linear))
-    before = first(data.images)
-    hidden = torch.relu(before)
-    after = last(hidden)
-    loss: Any = functional.cross_entropy(after, data.labels, reduction="sum")
-    slopes = torch.autograd.grad(loss, (before, after))
-    gram = sum((z @ z.T + 1) * (g @ g.T)
-               for z, g in zip((data.images, hidden.detach()), slopes, strict=True))  # fmt: skip
-    found = np.asarray(gram)
-    found = found - found.mean(0)
-    return found - found.mean(1, keepdims=True)
+    found = layer_signals(
+        net, data.images, lambda out: functional.cross_entropy(out, data.labels, reduction="sum")
+    )
+    layers = zip(found["x"], found["dh"], strict=True)
+    gram = np.asarray(sum((z.detach() @ z.detach().T + 1) * (g @ g.T) for z, g in layers))
+    gram = gram - gram.mean(0)
+    return gram - gram.mean(1, keepdims=True)
 
 
 def _noise(gram: Any, weights: Any) -> Any:

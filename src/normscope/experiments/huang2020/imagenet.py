@@ -37,7 +37,7 @@ def trial(
         extra_norms=("before-last",) if last else (), init="he-fan-out", seed=seed,
         classes=seen.num_classes, width=width,
     )  # fmt: skip
-    moments = runs.Moments(model, seen, at, measured=batch, counted=0, layers="", weights=False)
+    moments = runs.second_moments(model, seen, at, batch)
     run = fit(
         model, seen, "cross_entropy", lr=0.1, momentum=0.9, weight_decay=decay, schedule="epoch",
         steps=steps or 100 * (len(seen) // batch), batch_size=batch, drop_last=True, seed=seed,

@@ -8,6 +8,7 @@ import numpy as np
 from scipy import stats
 
 from normscope.checks import Array
+from normscope.experiments import observing
 from normscope.experiments.huang2020 import _training as runs
 from normscope.experiments.observing import Panel, Scale, Table, columns, curve, parts
 
@@ -22,8 +23,7 @@ def mlp(inputs: int, depth: int, width: int) -> str:
 
 def slopes(values: Array) -> Array:
     """Slope of log10 over layers, by network."""
-    places = np.arange(values.shape[1])
-    return np.array([stats.linregress(places, np.log10(row)).slope for row in values])
+    return observing.slopes(range(values.shape[1]), np.log10(values))
 
 
 def observe(table: Table) -> dict[str, Any]:

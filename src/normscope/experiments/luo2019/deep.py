@@ -9,6 +9,7 @@ import torch
 
 import normscope as ns
 from normscope.experiments.observing import Panel, Scale, Table, columns, curve, over_sizes, parts
+from normscope.measure.layer_signals import layer_signals
 from normscope.results.rules import fitted_slope
 
 SIZES = (16, 32, 64, 128, 256)
@@ -43,17 +44,14 @@ def _negative(found: Any) -> float:
 def _inputs(model: Any, images: torch.Tensor) -> dict[str, Any]:
     """How far from a Gaussian, and from Eq. (4), the inputs of the norms are."""
     kurtosis, off = [], []
-    model.eval()
-    with torch.no_grad():
-        for part in model.children():
-            before, images = images, part(images)
-            if not isinstance(part, torch.nn.Linear):
-                continue
-            h = images.double()
-            n = (h - h.mean(0)) / h.std(0)
-            kurtosis.append(float(torch.mean(torch.abs((n**4).mean(0) - 3))))
-            spread = before.double().var(0).mean().sqrt() * part.weight.double().norm(dim=1)
-            off.append(float(torch.log(h.std(0) / spread).square().mean().sqrt()))
+    found = layer_signals(model.eval(), images, torch.sum)
+    weights = [m.weight for m in model.children() if isinstance(m, torch.nn.Linear)]
+    for layer in zip(found["x"], found["h"], weights, strict=True):
+        x, h, weight = (v.detach().double() for v in layer)
+        n = (h - h.mean(0)) / h.std(0)
+        kurtosis.append(float(torch.mean(torch.abs((n**4).mean(0) - 3))))
+        spread = x.var(0).mean().sqrt() * weight.norm(dim=1)
+        off.append(float(torch.log(h.std(0) / spread).square().mean().sqrt()))
     return {"kurtosis": kurtosis[:-1], "off": off[:-1], "samples": len(images)}
 
 

@@ -8,9 +8,9 @@ import numpy as np
 from scipy.special import expit, spence
 
 from normscope.checks import Array
-from normscope.experiments.luo2019._common import LAWS, draw, nodes
 from normscope.experiments.observing import Panel, Scale, Table, columns, curve, over_sizes, parts
 from normscope.theory import regularization as theory
+from normscope.theory.laws import LAWS, draw, nodes
 
 SIZES = (16, 32, 64, 128, 256)
 COUNTS = {"30": 30, "100000": 100_000}  # samples P behind R_f

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from normscope.experiments.luo2019._common import LAWS, draw
 from normscope.experiments.observing import Scale, Table, over_sizes, parts
 from normscope.theory import regularization as theory
+from normscope.theory.laws import LAWS, draw
 
 SIZES = (8, 16, 32, 64, 128, 256)
 FROM = 1  # the remainder is fitted to the sizes from 16 on
