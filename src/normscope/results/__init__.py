@@ -59,6 +59,7 @@ from normscope.results.outliers import SpectralBounds as SpectralBounds
 from normscope.results.paired import PairedComparison as PairedComparison
 from normscope.results.paired import paired_comparison as paired_comparison
 from normscope.results.phase import PhaseDiagram as PhaseDiagram
+from normscope.results.prediction import Contribution as Contribution
 from normscope.results.prediction import Prediction as Prediction
 from normscope.results.prediction import PredictionSet as PredictionSet
 from normscope.results.randmat import DepthConditioning as DepthConditioning

@@ -104,6 +104,7 @@ def _prediction(cell: Cell, width: int, few: int = 0, **options: Any) -> Predict
 
 def _sum(made: Prediction, *, hat: bool = True) -> float:
     """A1 by Eq. (11): tilde times hat, or times tilde as printed (that of the inputs by (7))."""
+    assert made.spec is not None
     tilde, first = made.order_parameters["qtilde"], made.spec.layers[0]
     printed = np.concatenate([[first.weight_variance * tilde[0]], tilde[:-1]])
     other = made.order_parameters["qhat"] if hat else printed
