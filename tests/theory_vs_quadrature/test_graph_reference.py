@@ -31,13 +31,17 @@ def numbers(found: Passed, outputs: int) -> dict[str, float]:
     }
 
 
+# Minutes each, hours together: too long for CI, and not run to the end yet (pytest -m bench).
+BY_HAND = pytest.mark.bench
+
+
 def cases() -> list:
     made = []
     for name, entry in ENTRIES.items():
         for level in entry["predicted"]:
             large = level == "gram" and "x3x" in str(entry["data"].get("shape", "x3x"))
             large |= level == "positions" and name.startswith("r20")
-            marks = [pytest.mark.slow] if large else []
+            marks = [BY_HAND] if large else []
             if entry["data"]["kind"] == "cifar":
                 marks = [pytest.mark.real_data]
             made.append(pytest.param(name, level, marks=marks, id=f"{name}-{level}"))
@@ -53,7 +57,7 @@ def test_predictions(name: str, level: str) -> None:
 
 
 MEASURED = [
-    pytest.param(name, marks=[pytest.mark.slow] if name.startswith("r20") else [])
+    pytest.param(name, marks=[BY_HAND] if name.startswith("r20") else [])
     for name, entry in ENTRIES.items()
     if entry["data"]["kind"] == "gauss"
 ]
