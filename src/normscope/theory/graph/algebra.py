@@ -101,9 +101,9 @@ class Algebra(ABC):
     def from_blocks(self, blocks: Array) -> Array:
         """The kernel of these blocks."""
 
+    @abstractmethod
     def center(self, kernel: Array) -> Array:
         """G A G with G = I - 11^T / N."""
-        raise NotImplementedError
 
     def product(self, first: Array, second: Array) -> Array:
         """The matrix product A B."""
@@ -149,9 +149,9 @@ class Algebra(ABC):
     def flatten(self, kernel: Array) -> Array:
         """Mean over positions of the pairs at one position."""
 
+    @abstractmethod
     def mean_other(self, kernel: Array) -> float:
         """Mean over pairs of two samples (at the same position where positions are told apart)."""
-        raise NotImplementedError
 
 
 class Homogeneous(Algebra):
@@ -292,9 +292,9 @@ class _Resolved(Algebra):
         """Last two axes exchanged."""
         return np.swapaxes(kernel, -1, -2)
 
+    @abstractmethod
     def _image(self) -> Shape:
         """Axes of one side of the matrices."""
-        raise NotImplementedError
 
     def slide(self, kernel: Array, window: Window) -> Array:
         """One shifted copy a kernel site."""

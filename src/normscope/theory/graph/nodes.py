@@ -12,6 +12,7 @@ variance ``weight_variance`` / fan-in.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -73,7 +74,7 @@ class Input(Node):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Affine(Node):
+class Affine(Node, ABC):
     """A layer with random weights.
 
     Attributes:
@@ -95,9 +96,9 @@ class Affine(Node):
         _check_parameters(self, ("weight", "bias"))
         checked_count(self.outputs, f"outputs of {self.label}")
 
+    @abstractmethod
     def fan_in(self, shapes: Sequence[Shape]) -> int:
         """Inputs of one unit."""
-        raise NotImplementedError
 
     def counts(self, shapes: Sequence[Shape]) -> dict[str, int]:
         """Weights and biases that F is taken over."""
