@@ -4,10 +4,11 @@ Parts: ``products`` (cost of one product), ``solvers`` (products per eigenvalue,
 ``theory`` (predictions, phase diagrams, start-up), ``randmat`` (products of random matrices),
 ``teacher_student`` (Luo's Figure 1a, online SGD), ``monitor`` (what watching a training costs),
 ``bjorck`` (ResNet-110 at initialization; needs NORMSCOPE_DATA), ``peers`` (workloads W1-W7
-beside other packages), ``examine`` (ResNet-20; needs NORMSCOPE_DATA); and, only if asked for,
+beside other packages), ``examine`` (ResNet-20; needs NORMSCOPE_DATA), ``findings`` (false
+alarms and misses on healthy and broken set-ups, beside other tools); and, only if asked for,
 ``what_if`` (changes of norms) and ``advice`` (recommended learning rates put to the test; both
 need NORMSCOPE_DATA) and ``sweeps`` (large stores, overhead, workers; needs Ray and idle cores).
-Results of the last ten are written to benchmarks/results as JSON.
+Results of the last eleven are written to benchmarks/results as JSON.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from benchmarks import (
     theory,
     what_if,
 )
+from benchmarks.findings import harness as findings
 from benchmarks.timing import machine
 
 RESULTS = Path(__file__).parent / "results"
@@ -50,6 +52,7 @@ PARTS: dict[str, Any] = {
     "bjorck": bjorck_init.main,
     "peers": peers.main,
     "examine": examine.main,
+    "findings": findings.main,
     "what_if": what_if.main,
     "advice": advice.main,
     "sweeps": sweeps.main,

@@ -10,8 +10,9 @@ import numpy as np
 
 from normscope.experiments import claim, experiment, ledger, reproduce
 from normscope.experiments.claim import Claim
-from normscope.experiments.experiment import Experiment, Scale, Table, curve
-from normscope.results.panel import Panel
+from normscope.experiments.experiment import Experiment, Scale
+from normscope.results.panel import Panel, curve
+from normscope.sweeps import Table
 
 __all__ = ["CLAIMS", "EXPERIMENTS", "install"]
 

@@ -1,6 +1,7 @@
 """float64, fixed seeds and warnings as errors for every test (markers: pyproject.toml)."""
 
 import os
+import sys
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -15,7 +16,7 @@ settings.load_profile("any machine")
 @pytest.fixture(autouse=True)
 def _float64_and_seed(request):
     """Tests compute in float64 unless they say otherwise, and never depend on their order."""
-    if "torch" not in __import__("sys").modules:
+    if "torch" not in sys.modules:
         yield
         return
     import torch
@@ -23,6 +24,8 @@ def _float64_and_seed(request):
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     torch.manual_seed(0)
+    if (trial := sys.modules.get("normscope.diagnose.trial")) is not None:
+        trial.SECONDS.update(dict.fromkeys(trial.SECONDS, 1e6))  # whatever the machine
     yield
     torch.set_default_dtype(before)
 

@@ -21,7 +21,8 @@ class Record:
     """A frozen result: fields are numbers, text, numpy arrays, tuples, dicts or other records.
 
     ``to_dict`` gives JSON-safe data (non-finite floats and arrays are tagged), ``from_dict``
-    gives an equal record back; equality compares arrays element by element, NaN equal to NaN.
+    gives an equal record back; equality compares arrays element by element, NaN equal to NaN, and
+    leaves out fields with ``compare=False``, such as seconds.
     """
 
     _types: ClassVar[dict[str, type[Record]]] = {}
@@ -74,7 +75,9 @@ class Record:
         if type(other) is not type(self):
             return NotImplemented
         return all(
-            _equal(getattr(self, f.name), getattr(other, f.name)) for f in dataclasses.fields(self)
+            _equal(getattr(self, f.name), getattr(other, f.name))
+            for f in dataclasses.fields(self)
+            if f.compare
         )
 
     def __str__(self) -> str:
@@ -83,7 +86,8 @@ class Record:
         return str(summary())
 
     def __hash__(self) -> int:
-        return hash(self.to_json())
+        kept = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.compare}
+        return hash(json.dumps(_encode(kept)))
 
 
 def plain_data(value: Any) -> Any:

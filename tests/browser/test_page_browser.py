@@ -12,12 +12,17 @@ import pytest
 
 from examinations import SCRIPT, complete, hostile, normalized
 from normscope import report
+from normscope.diagnose.steps import steps_of
 from normscope.results import PredictionSet, compare_examinations
 
 pytestmark = pytest.mark.browser
 
 SIZES = {"phone": (390, 844), "desktop": (1280, 900)}
 DRAWN = "document.documentElement.dataset.charts === 'drawn'"
+UNFOLDED = f"{DRAWN} && !document.querySelector('figure:not(.drawn)')"
+UNFOLD = "document.querySelectorAll('details').forEach(details => { details.open = true; })"
+SCREEN = 900  # pixels
+SCREENS = {"fast": 6, "complete": 12}  # of a page, at most, at a width of 1200
 AREA_TEXT = 4.5  # contrast that WCAG AA asks of text
 
 
@@ -43,8 +48,22 @@ def pages(tmp_path_factory):
     report.save(normalized()["regularization"].chart(), folder / "chart.html")
     wordy().save(folder / "wordy.html")
     complete().save(folder / "complete.html")
+    fast().save(folder / "fast.html")
     partial().save(folder / "partial.html")
     return folder
+
+
+def fast():
+    """What the preset that is used most makes."""
+    kept = [step.name for step in steps_of("fast")]
+    found = {name: r for name, r in normalized().measurements.items() if _fast(name, kept)}
+    steps = tuple(step for step in normalized().plan.steps if step.name in kept)
+    return replace(normalized(), measurements=found, plan=replace(normalized().plan, steps=steps))
+
+
+def _fast(name, kept):
+    steps = [step for step in normalized().plan.steps if step.name in kept]
+    return any(name in (step.name, *step.gives) for step in steps)
 
 
 def wordy():
@@ -91,12 +110,48 @@ class Visit:
         self.context.close()
 
     def drawn(self):
+        """The page with all its charts, those too that were folded."""
         self.page.wait_for_function(DRAWN)
+        self.page.evaluate(UNFOLD)
+        self.page.wait_for_function(UNFOLDED)
         return self.page
 
     def quiet(self):
         assert self.said == []
         assert len(self.asked) == 1  # the file itself
+
+
+@pytest.mark.parametrize("name", list(SCREENS))
+def test_a_page_is_not_longer_than_its_reader_is_patient(browser, pages, name):
+    with Visit(browser, pages / f"{name}.html") as visit:
+        visit.page.set_viewport_size({"width": 1200, "height": SCREEN})
+        visit.page.wait_for_function(DRAWN)
+        high = visit.page.evaluate("document.documentElement.scrollHeight")
+        assert high <= SCREENS[name] * SCREEN
+
+
+@pytest.mark.parametrize("size", list(SIZES))
+@pytest.mark.parametrize("name", ["fast", "hostile"])
+def test_the_answer_is_seen_first_and_the_network_without_scrolling(browser, pages, name, size):
+    with Visit(browser, pages / f"{name}.html", size) as visit:
+        heading = visit.page.locator("h1").bounding_box()
+        assert heading["y"] < 80
+        model = visit.page.locator(".model").bounding_box()
+        assert model["y"] + model["height"] < SIZES[size][1]
+
+
+def test_a_link_unfolds_what_it_leads_to(browser, pages):
+    with Visit(browser, pages / "hostile.html") as visit:
+        page = visit.page
+        page.wait_for_function(DRAWN)
+        figure = page.locator("details.measured figure").first
+        assert not figure.is_visible()
+        page.evaluate("id => { location.hash = id; }", figure.get_attribute("id"))
+        page.wait_for_function("id => document.getElementById(id).matches('.drawn')",
+                               arg=figure.get_attribute("id"))  # fmt: skip
+        assert figure.is_visible()
+        assert marks(figure).count() > 0
+        visit.quiet()
 
 
 def marks(figure):
@@ -168,8 +223,9 @@ def test_findings_link_to_their_charts_and_charts_to_findings(browser, pages):
         assert links.count() >= page.locator("article.finding").count()
         for link in links.all():
             link.click()
-            target = page.locator("figure" + link.get_attribute("href"))
-            assert marks(target).count() > 0
+            target = page.locator(link.get_attribute("href"))
+            if target.evaluate("e => e.tagName") == "FIGURE":
+                assert marks(target).count() > 0
             box = target.bounding_box()
             assert 0 <= box["y"] < 450  # below the line of links, at the top
         back = page.locator("section .links a[href^='#f']").first
@@ -182,6 +238,7 @@ def test_findings_link_to_their_charts_and_charts_to_findings(browser, pages):
 @pytest.mark.parametrize("name", ["hostile", "difference", "chart"])
 def test_without_javascript_the_stills_stand(browser, pages, name, size):
     with Visit(browser, pages / f"{name}.html", size, "dark", java_script_enabled=False) as visit:
+        visit.page.evaluate(UNFOLD)
         figures = visit.page.locator("figure").all()
         assert figures
         for figure in figures:
@@ -215,6 +272,7 @@ FAULTS = """svg => {
 @pytest.mark.parametrize("name", ["hostile", "normalized", "complete", "difference"])
 def test_letters_of_a_still_keep_to_their_places(browser, pages, name, size):
     with Visit(browser, pages / f"{name}.html", size, java_script_enabled=False) as visit:
+        visit.page.evaluate(UNFOLD)
         stills = visit.page.locator("figure .still svg").all()
         assert stills
         for still in stills:
@@ -224,7 +282,7 @@ def test_letters_of_a_still_keep_to_their_places(browser, pages, name, size):
 @pytest.mark.parametrize("size", list(SIZES))
 def test_the_table_of_measurements_and_its_reasons_are_seen_whole(browser, pages, size):
     with Visit(browser, pages / "wordy.html", size) as visit:
-        high, room = visit.page.locator("#how .scroll").evaluate(
+        high, room = visit.page.locator("#steps .scroll").evaluate(
             "e => [e.scrollHeight, e.clientHeight]"
         )
         assert high > 600  # more than a box of rows would show
@@ -234,7 +292,8 @@ def test_the_table_of_measurements_and_its_reasons_are_seen_whole(browser, pages
 @pytest.mark.parametrize("size", list(SIZES))
 def test_sentences_make_no_row_high_and_are_read_without_scrolling(browser, pages, size):
     with Visit(browser, pages / "wordy.html", size) as visit:
-        grid = visit.page.locator("details[open] .scroll").first
+        visit.page.evaluate(UNFOLD)
+        grid = visit.page.locator("details .more .scroll").first
         rows = grid.locator("tbody tr:not(.said)").all()
         assert rows
         assert all(row.bounding_box()["height"] < 60 for row in rows)
@@ -323,7 +382,8 @@ def test_a_window_that_gets_narrow(browser, pages):
 
 def test_on_paper_the_stills_in_light_colours(browser, pages):
     with Visit(browser, pages / "normalized.html", ground="dark") as visit:
-        page = visit.drawn()
+        page = visit.page
+        page.wait_for_function(DRAWN)
         pdf = page.pdf(format="A4")
         assert pdf.startswith(b"%PDF-")
         assert 3 <= len(re.findall(rb"/Type\s*/Page\b", pdf)) <= 30

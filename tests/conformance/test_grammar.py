@@ -38,6 +38,7 @@ from normscope.diagnose import plan_examination
 from normscope.errors import InputError, NormscopeError
 from normscope.measure import ablation, unit_statistics
 from normscope.measure.probes.layout import norm_layout
+from normscope.measure.probes.modes import mode_losses
 from normscope.measure.probes.signals import signals
 from normscope.measure.regularization import decay_strengths
 
@@ -104,6 +105,7 @@ class Function:
         settings: what keeps it short.
         looks: batches of three that it looks at.
         trains: copies, or the model, are trained.
+        rearranges: it also passes batches whose samples come from others of the same batches.
         pool: its samples are one population; ``batch_size`` and ``num_batches`` mean other things.
         loss: the loss that it reports, None if it reports none.
         reported: how many batches that is the mean of.
@@ -117,6 +119,7 @@ class Function:
     settings: dict[str, Any] = field(default_factory=dict)
     looks: int = 2
     trains: bool = False
+    rearranges: bool = False
     pool: bool = False
     loss: Callable[[Any], float] | None = None
     reported: int = 2
@@ -178,7 +181,9 @@ FUNCTIONS = [
     Function(
         "examine",
         ns.examine,
+        {"trial_seconds": 0},  # a trial looks at further batches, which it is trained on
         looks=1,
+        rearranges=True,
         loss=lambda r: r["gradients"].loss,
         reported=1,
         default="cross_entropy",
@@ -230,6 +235,7 @@ FUNCTIONS = [
     ),
     Function("unit_statistics", unit_statistics, default="none"),
     Function("norm_layout", norm_layout, default="none"),
+    Function("mode_losses", mode_losses, loss=lambda r: r.train.loss, default="cross_entropy"),
     Function(
         "signals",
         signals,
@@ -475,7 +481,9 @@ def assert_these_batches(function: Function, batches: list[Tensor], looks: int) 
         assert set().union(*SEEN) <= set(everything)
         return
     assert looked_at(batches, TRAINED if function.trains else SEEN) == list(range(looks))
-    if not function.trains:
+    if function.rearranges:
+        assert set().union(*SEEN) <= set(sum(map(rows, batches[:looks]), ()))
+    elif not function.trains:
         assert_parts_of(batches[:looks], SEEN)
 
 

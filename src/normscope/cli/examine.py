@@ -8,7 +8,16 @@ from normscope.cli import options as opt
 from normscope.cli import output
 from normscope.cli.delivery import CANNOT_WRITE, PARTIAL, Delivery
 from normscope.cli.options import Option
-from normscope.cli.subjects import NETWORK, RUNNING, TRAINED, check_given, subject_of, users_code
+from normscope.cli.subjects import (
+    GROUP,
+    NETWORK,
+    RUNNING,
+    TRAINED,
+    check_given,
+    subject_of,
+    users_code,
+)
+from normscope.cli.targets import data_target
 from normscope.registry import check_choice
 from normscope.subject.interrupts import interruptible
 
@@ -27,10 +36,13 @@ def _severity(value: Any) -> str:
 
 OPTIONS = (
     *NETWORK,
+    Option("eval_data", opt.text, "what the model is evaluated on, as --data", "DATA", group=GROUP),
     *TRAINED,
     Option("lr", opt.number, "the learning rate you train with, or plan to", "LR",
            group="training"),
     Option("preset", opt.text, "fast, standard or full", "NAME", "fast", "run"),
+    Option("trial_seconds", opt.number, "time limit of the trial, 25 updates of copies and more "
+           "(default: 10 in fast, 60 otherwise); 0 leaves it out", "SECONDS", group="run"),
     *RUNNING,
     Option("dry_run", opt.switch, "list what can be measured, what cannot, and the time; then exit",
            group="run"),
@@ -53,6 +65,7 @@ out of time, or a measurement failed; what was measured is saved),
 example:
   normscope examine my_model:make --data my_data:loader --lr 0.1 \\
       --preset standard --page page.html
+  normscope examine my_model:make --data my_data:train --eval-data my_data:test
   normscope examine mlp:64-64-64-10,norm=batch --data digits --json"""
 
 
@@ -77,14 +90,21 @@ def _planned(settings: dict[str, Any]) -> Any:
     subject = subject_of(settings)
     del subject["optimizer"]
     with interruptible():
-        return plan_examination(**subject, **_chosen(settings, "preset", "device", "seed"))
+        return plan_examination(
+            **subject, **_chosen(settings, "preset", "trial_seconds", "device", "seed")
+        )
 
 
 def _examined(settings: dict[str, Any], deliver: Delivery) -> Any:
     from normscope.diagnose import examine
 
-    names = ("lr", "momentum", "preset", "max_seconds", "device", "seed")
-    return examine(**subject_of(settings), **_chosen(settings, *names), after_step=deliver.keep)
+    names = ("lr", "momentum", "preset", "max_seconds", "trial_seconds", "device", "seed")
+    chosen, subject = _chosen(settings, *names), subject_of(settings)
+    if settings["eval_data"] is not None:
+        with interruptible():
+            where = settings["data_dir"]
+            subject["eval_data"] = data_target(settings["eval_data"], data_dir=where)
+    return examine(**subject, **chosen, after_step=deliver.keep)
 
 
 def _chosen(settings: dict[str, Any], *names: str) -> dict[str, Any]:

@@ -210,7 +210,7 @@ def _heading(request: _Request, prediction: Prediction) -> str:
     spec, settings = prediction.spec, request.settings
     what = "weights" if prediction.parameters == "weights" else "parameters"
     limit = "infinitely many" if prediction.samples is None else str(prediction.samples)
-    last = f", {spec.last_norm} norm on the outputs" if spec.last_norm else ""
+    last = f", {spec.last_norm} norm on the outputs" if spec and spec.last_norm else ""
     return (
         f"{request.name}: {settings['activation']}, weight variance "
         f"{settings['weight_variance']:g}, bias variance {settings['bias_variance']:g}{last}; "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -13,6 +13,8 @@ from torch import nn
 from torch.optim import LBFGS, SGD, Adam, AdamW, Optimizer
 
 from normscope.errors import InputError
+from normscope.results.wiring import Held
+from normscope.subject.session import original_module
 from normscope.train.optim import check_optimizer, made_by, optimizers
 
 NAMES: dict[Any, str] = {SGD: "sgd", Adam: "adam", AdamW: "adamw"}
@@ -42,6 +44,8 @@ class Remade:
             held |= {id(p): number for p in group["params"]}
         self.model = model
         self.places = [held.get(id(p)) for p in _trainable(model).values()]
+        if not any(place is not None for place in self.places):  # it belongs to another model
+            self.places = [0] * len(self.places)
         self.__qualname__ = self.__name__ = str(self)
 
     def __call__(self, parameters: Iterable[nn.Parameter]) -> Optimizer:
@@ -99,6 +103,35 @@ class Remade:
         return f"{self.kind.__name__}({shown}{more})"
 
 
+@dataclass(frozen=True, eq=False)
+class Own:
+    """The user's optimizer as it is, with its state.
+
+    Attributes:
+        optimizer: what the user gave.
+        parameters: those of the user's model, in its order.
+    """
+
+    optimizer: Optimizer
+    parameters: tuple[nn.Parameter, ...]
+
+    @property
+    def rates(self) -> list[float]:
+        """Learning rate of every group; what a schedule warms up to where it begins at 0."""
+        return [
+            float(group["lr"] or group.get("initial_lr", 0.0))
+            for group in self.optimizer.param_groups
+            if "lr" in group
+        ]
+
+    def copied(self, model: nn.Module) -> Optimizer:
+        """A copy that holds the parameters of ``model``, a copy of the user's, in their place."""
+        pairs = zip(self.parameters, model.parameters(), strict=True)
+        made = copy.deepcopy(self.optimizer, {id(own): twin for own, twin in pairs})
+        made.load_state_dict(made.state_dict())  # moves the state to where the parameters are
+        return made
+
+
 @dataclass(frozen=True)
 class Chosen:
     """An optimizer as training runs take it, and what its settings say."""
@@ -107,6 +140,9 @@ class Chosen:
     lr: float | None = None
     momentum: float = 0.0
     notes: tuple[str, ...] = ()
+    held: Held = field(default_factory=Held)
+    foreign: frozenset[int] = frozenset()  # ids of what it holds beside the model's parameters
+    own: Own | None = None
 
 
 def chosen_optimizer(optimizer: Any, model: nn.Module, momentum: float | None) -> Chosen:
@@ -117,23 +153,18 @@ def chosen_optimizer(optimizer: Any, model: nn.Module, momentum: float | None) -
         optimizers[optimizer]  # an unknown name is refused here
         if momentum and optimizer != "sgd":
             note = f"momentum is an argument of sgd; {optimizer} has none."
-            return Chosen(optimizer, notes=(note,))
+            return Chosen(optimizer, notes=(note,), held=Held(optimizer))
     if optimizer is None or isinstance(optimizer, str):
-        return Chosen(optimizer or "sgd", None, own)
+        name = optimizer or "sgd"
+        return Chosen(name, None, own, held=Held(name, momentum=own))
     if not isinstance(optimizer, Optimizer):
         check_optimizer(optimizer)
-        made_by(optimizer, [nn.Parameter(torch.zeros(1))])  # before anything is measured
-        return Chosen(optimizer, None, own)
-    held = {id(p) for group in optimizer.param_groups for p in group["params"]}
-    if not any(id(p) in held for p in model.parameters()):
-        raise InputError(
-            f"The optimizer holds no parameter of this {type(model).__name__}: it belongs to "
-            "another model. Make it from model.parameters(), or give its name and lr."
-        )
-    if not any(id(p) in held for p in _trainable(model).values()):
-        raise InputError(
-            f"The optimizer holds no trainable parameter of this {type(model).__name__}: those it "
-            "holds have requires_grad=False. Set it to True, or give the optimizer of the others."
+        group = made_by(optimizer, [nn.Parameter(torch.zeros(1))]).param_groups[0]
+        rate = group.get("lr")  # known before anything is measured
+        trained = list(_trainable(model).values())
+        held = held_by(made_by(optimizer, trained), model)[0] if trained else Held()
+        return Chosen(
+            optimizer, float(rate) if rate else None, own, held=replace(held, momentum=own)
         )
     made = Remade(optimizer, model, momentum)
     _refuse_what_cannot_be_made(made, model)
@@ -145,7 +176,32 @@ def chosen_optimizer(optimizer: Any, model: nn.Module, momentum: float | None) -
             f"{made.rates[0]:.3g}, and the others in proportion.",
         )
     inertia = float(made.groups[0].get("momentum", 0.0))
-    return Chosen(made.name or made, next(iter(made.rates), None), inertia, notes)
+    held, foreign = held_by(optimizer, model)
+    held = replace(held, momentum=inertia)
+    lr = next(iter(made.rates), None)
+    mine = Own(optimizer, tuple(original_module(model).parameters()))
+    return Chosen(made.name or made, lr, inertia, notes, held, foreign, mine)
+
+
+def held_by(optimizer: Optimizer, model: nn.Module) -> tuple[Held, frozenset[int]]:
+    """What an optimizer holds and does, and the ids of parameters that are not the model's."""
+    groups = {id(p): group for group in optimizer.param_groups for p in group["params"]}
+    named = dict(model.named_parameters())
+    foreign = groups.keys() - {id(p) for p in named.values()}
+    first, kind = optimizer.param_groups[0], type(optimizer)
+    lr = first.get("lr")
+    return Held(
+        kind=kind.__name__,
+        names=tuple(name for name, p in named.items() if id(p) in groups),
+        foreign=len(foreign),
+        lr=None if lr is None else float(lr),
+        momentum=float(first.get("momentum", 0.0)),
+        decays={
+            name: float(groups[id(p)].get("weight_decay", 0.0) or 0.0)
+            for name, p in named.items() if id(p) in groups
+        },
+        coupled="adamw" not in kind.__name__.lower() and not first.get("decoupled_weight_decay"),
+    ), frozenset(foreign)  # fmt: skip
 
 
 def _refuse_what_cannot_be_made(made: Remade, model: nn.Module) -> None:

@@ -11,24 +11,23 @@ import torch
 from torch import nn
 
 from normscope._version import __version__
-from normscope.checks import checked_count, checked_seconds
+from normscope.checks import checked_count, checked_positive, checked_seconds
 from normscope.diagnose._curvature import descent
-from normscope.diagnose._trial import tried_rate
-from normscope.diagnose.findings import headline, judged, not_judged
+from normscope.diagnose.findings import answer_of, headline, judged, not_judged
 from normscope.diagnose.planning import plan_of, timed_gradient
 from normscope.diagnose.rules.signals import too_few
 from normscope.diagnose.running import Run, carried_out, within_memory
+from normscope.diagnose.settings import settings_of
 from normscope.diagnose.steps import Measurement, steps_of
-from normscope.diagnose.subject import POPULATION, Subject, as_subject
+from normscope.diagnose.subject import POPULATION, Allowance, Subject, as_subject
+from normscope.diagnose.trial import BATCHES, SECONDS, UPDATE
 from normscope.messages import failure
 from normscope.results import Examination, Plan
 from normscope.subject.objective import LossFn, LossLike, OutputsFn
 from normscope.subject.parameters import half_precision
 from normscope.subject.process import measurement
-from normscope.subject.statistics import in_words
 
 Made = TypeVar("Made")
-AT_TRIAL = "interrupted while the learning rate was tried"
 KEPT = {"fast": 1, "standard": 4, "full": 8}  # batches that are kept and looked at
 
 
@@ -40,6 +39,7 @@ def examine(
     *,
     loss_fn: LossFn | None = None,
     outputs_fn: OutputsFn | None = None,
+    eval_data: Any = None,
     batch_size: int | None = None,
     num_batches: int | None = None,
     optimizer: Any = None,
@@ -47,6 +47,7 @@ def examine(
     momentum: float | None = None,
     preset: str = "fast",
     max_seconds: float | None = None,
+    trial_seconds: float | None = None,
     device: torch.device | str | None = None,
     seed: int = 0,
     after_step: Callable[[Examination], object] | None = None,
@@ -66,6 +67,9 @@ def examine(
         loss_fn: ``loss_fn(model, batch)`` in place of ``loss``; it hides the outputs.
         outputs_fn: ``outputs_fn(model, batch) -> (outputs, targets)``, for batches that are not
             (inputs, targets), such as the dicts of Hugging Face: nothing is lost with it.
+        eval_data: what the model is evaluated on, of any form that ``data`` may have: its loss
+            stands beside that of ``data``, and data that was prepared in another way is found.
+            Nothing is trained on it.
         batch_size: samples in a batch, 128 by default; a loader keeps its own.
         num_batches: how many batches the measurements look at; by default 1, 4 and 8 in the
             presets fast, standard and full. Copies are trained on all of them.
@@ -77,6 +81,9 @@ def examine(
             conditioning, spectral density, regularization by batch norm, and what the theory
             predicts. ``"full"`` adds the stability limit by bisection and what-ifs.
         max_seconds: time limit; measurements that do not fit are skipped and listed.
+        trial_seconds: time limit of the trial, which makes 25 to 250 updates of copies with your
+            optimizer; by default 10 in fast, otherwise 60. It is decided from the time of one
+            gradient; 0 leaves the trial out.
         device: measure there, on a copy.
         seed: seed for all random numbers.
         after_step: called after each measurement with what is known by then, such as
@@ -101,9 +108,11 @@ def examine(
         loss,
         loss_fn=loss_fn,
         outputs_fn=outputs_fn,
+        eval_data=eval_data,
         batch_size=batch_size,
         num_batches=_checked_number(num_batches, preset),
         population=POPULATION if num_batches is None else 0,
+        practice=BATCHES,
         optimizer=optimizer,
         lr=lr,
         momentum=momentum,
@@ -111,24 +120,14 @@ def examine(
         seed=seed,
         deadline=deadline,
     )
-    plan, subject, notes = _planned(subject, measurements)
-    how, conditions = descent(subject), _conditions(subject)
+    seconds = _trial_seconds(trial_seconds, preset)
+    plan, subject, notes = _planned(subject, measurements, seconds)
+    conditions = _conditions(subject)
     convention = {
-        "loss": subject.objective.loss.description,
-        "loss_kind": subject.objective.loss.kind,
-        "statistics": in_words(subject.model, "batch"),
-        "parameters": "all trainable",
-        **subject.source.convention,
-        "optimizer": subject.optimizer_name,
-        "lr": subject.lr,
-        "momentum": how.momentum,
-        "trial": "",
-        "no_threshold": how.obstacle,
+        **settings_of(subject),
         "preset": preset,
         "max_seconds": max_seconds,
-        "batch": subject.samples,
-        "chance": subject.chance,
-        "seed": seed,
+        "trial_seconds": seconds,
     }
 
     def found(run: Run, partial: str) -> Examination:
@@ -137,15 +136,17 @@ def examine(
         numbers = _tried(lambda: headline(run.results, settings), failed)
         cautions = _tried(lambda: too_few(run.results), failed)
         done = replace(plan, steps=tuple(run.ended_by(partial)))
+        findings = (*not_judged(done, run.results, findings), *findings)
         return Examination(
             model=plan.model,
+            answer=answer_of(findings, run.results, subject.lr, done.steps),
             numbers=numbers,
-            findings=(*not_judged(done, run.results, findings), *findings),
+            findings=findings,
             measurements=dict(run.results),
             plan=done,
             convention=settings,
             seconds=time.monotonic() - began,
-            partial=partial if partial == AT_TRIAL or any(s.missing for s in done.steps) else "",
+            partial=partial if any(s.missing for s in done.steps) else "",
             version=__version__,
             notes=(*conditions, *cautions, *notes, *run.notes, *failed),
         )
@@ -158,11 +159,6 @@ def examine(
                 run.notes.append(f"after_step failed: {failure(error)}")
 
     run = carried_out(subject, measurements, plan, deadline, told)
-    if not run.partial.startswith("interrupted"):
-        try:
-            convention["trial"] = tried_rate(subject, run.results)
-        except KeyboardInterrupt:
-            run.partial = AT_TRIAL
     return found(run, run.partial)
 
 
@@ -177,6 +173,7 @@ def plan_examination(
     batch_size: int | None = None,
     num_batches: int | None = None,
     preset: str = "fast",
+    trial_seconds: float | None = None,
     device: torch.device | str | None = None,
     seed: int = 0,
 ) -> Plan:
@@ -188,9 +185,16 @@ def plan_examination(
     subject = as_subject(
         model, data, loss, loss_fn=loss_fn, outputs_fn=outputs_fn, batch_size=batch_size,
         num_batches=_checked_number(num_batches, preset),
-        population=POPULATION if num_batches is None else 0, device=device, seed=seed,
+        population=POPULATION if num_batches is None else 0, practice=BATCHES, device=device,
+        seed=seed,
     )  # fmt: skip
-    return _planned(subject, measurements)[0]
+    return _planned(subject, measurements, _trial_seconds(trial_seconds, preset))[0]
+
+
+def _trial_seconds(seconds: float | None, preset: str) -> float:
+    if seconds is None or seconds == 0:
+        return SECONDS[preset] if seconds is None else 0.0
+    return checked_positive(seconds, "trial_seconds")
 
 
 def _checked_number(num_batches: int | None, preset: str) -> int:
@@ -218,8 +222,15 @@ def _conditions(subject: Subject) -> list[str]:
     return notes
 
 
-def _planned(subject: Subject, measurements: list[Measurement]) -> tuple[Plan, Subject, list[str]]:
+def _planned(
+    subject: Subject, measurements: list[Measurement], trial_seconds: float
+) -> tuple[Plan, Subject, list[str]]:
     """The plan, the subject it fits in memory with, and what to know of that."""
-    return within_memory(
-        subject, "the first gradient", lambda s: plan_of(s, measurements, timed_gradient(s))
-    )
+
+    def made(subject: Subject) -> tuple[Plan, Allowance]:
+        seconds = timed_gradient(subject)
+        allowed = Allowance(trial_seconds, UPDATE * seconds / len(subject.batches))
+        return plan_of(replace(subject, allowance=allowed), measurements, seconds), allowed
+
+    (plan, allowed), fitting, notes = within_memory(subject, "the first gradient", made)
+    return plan, replace(fitting, allowance=allowed), notes

@@ -7,6 +7,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from torch import nn
+
+from normscope.diagnose import trial
 from normscope.diagnose._curvature import largest_curvature
 from normscope.diagnose._training_runs import said
 from normscope.diagnose.comparison import TOLERANCE, compared, plain_risk, predictions
@@ -20,10 +23,13 @@ from normscope.measure.outliers import leading_directions
 from normscope.measure.probes.activations import activations
 from normscope.measure.probes.conditioning import conditioning
 from normscope.measure.probes.layout import norm_layout
+from normscope.measure.probes.modes import modes_of
 from normscope.measure.probes.signals import signals
 from normscope.measure.regularization import bn_regularization
+from normscope.measure.setup import data_card, set_up
 from normscope.measure.spectral import spectral_density, top_eigenvalues
 from normscope.results import Activations
+from normscope.subject.running import running_norms
 from normscope.subject.statistics import frozen_norms
 
 COARSE = 0.05  # of further eigenvalues, of which the size matters
@@ -83,6 +89,16 @@ def _of_outliers(subject: Subject) -> float:
     return 4 * subject.outputs_per_sample + 20
 
 
+@step("wiring", "fast", 1.5, gives=("wiring", "start", "data"))
+def _wiring(subject: Subject, results: Results) -> Any:
+    """Are data, model, loss and optimizer joined as they should be?"""
+    problem = replace(subject.problem, graph=subject.graph)
+    found = set_up(problem, subject.batches[0], subject.held, subject.foreign)
+    classes = max((call.classes for call in found.wiring.calls), default=0)
+    data = data_card(subject.population.batches, found.given, found.target, classes)
+    return {"wiring": found.wiring, "start": found.start, "data": data}
+
+
 @step("layout", "fast", 1)
 def _layout(subject: Subject, results: Results) -> Any:
     """Where is it normalized, and are the norms in use?"""
@@ -111,6 +127,41 @@ def _on_more(subject: Subject, found: Activations) -> Activations:
     number = math.ceil(POPULATION / subject.samples)
     more = activations(subject.model, problem, num_batches=number, seed=subject.seed)
     return more if more.num_samples > found.num_samples else found
+
+
+def _small(subject: Subject) -> int:
+    """Batches that the modes are compared on: more than were kept where these are small."""
+    kept = len(subject.batches)
+    return max(kept, math.ceil(LARGE / subject.samples)) if subject.further is not None else kept
+
+
+def _passes(subject: Subject) -> float:
+    """Forward passes for train and evaluation mode, with statistics made again if they are kept."""
+    model = subject.model
+    kept, frozen = bool(running_norms(model)), bool(frozen_norms(model))
+    drops = any(isinstance(m, nn.modules.dropout._DropoutNd) for m in model.modules())
+    number = 2 + drops + kept + frozen + (1 + 2 * kept) * (subject.evaluation is not None)
+    return number / 3 * _small(subject) / len(subject.batches)
+
+
+@step("modes", "fast", _passes)
+def _modes(subject: Subject, results: Results) -> Any:
+    """Is the loss the same in evaluation mode, and do the running statistics fit?"""
+    problem, number = subject.problem, _small(subject)
+    if subject.further is not None and number > len(subject.batches):
+        problem = replace(problem, source=subject.further)
+    return modes_of(problem, subject.evaluation, number)
+
+
+@step(
+    "trial",
+    "fast",
+    lambda subject: trial.usual_cost(subject) / len(subject.batches),
+    obstacle=trial.obstacle,
+)
+def _trial(subject: Subject, results: Results) -> Any:
+    """Does it learn at this learning rate? (25 updates of copies, with your optimizer)"""
+    return trial.tried(subject, results)
 
 
 @step("hessian", "standard", 15, vectors=lambda _: 20)

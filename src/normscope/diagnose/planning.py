@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import time
 
-from torch import nn
-
+from normscope.diagnose.architecture import architecture
 from normscope.diagnose.steps import Measurement
 from normscope.diagnose.subject import Subject
+from normscope.errors import MeasurementError
+from normscope.measure.setup import set_up
 from normscope.results import Plan, Step
 from normscope.subject.graph import Graph
 from normscope.subject.memory import PASSING_TWICE, forward_bytes
@@ -16,7 +18,21 @@ TIMES, ENOUGH = 3, 0.2  # gradients that are timed; seconds after which no other
 
 
 def timed_gradient(subject: Subject) -> float:
-    """Seconds that one gradient of the loss takes on the first batch; refuses what has none."""
+    """Seconds that one gradient of the loss takes on the first batch.
+
+    A loss that is not finite, or has no gradient, is to be found: here it only costs its time.
+    """
+    began = time.perf_counter()
+    try:
+        return _timed(subject)
+    except MeasurementError:
+        found = set_up(subject.problem, subject.batches[0], subject.held, subject.foreign).wiring
+        if math.isfinite(found.loss) and any(p.gradient > 0 for p in found.parameters):
+            raise
+        return time.perf_counter() - began
+
+
+def _timed(subject: Subject) -> float:
     risk = subject.risk()  # runs a few samples, and warms up
     taken: list[float] = []
     while len(taken) < TIMES and sum(taken) < ENOUGH:
@@ -39,14 +55,17 @@ def plan_of(subject: Subject, measurements: list[Measurement], seconds: float) -
         steps=tuple(steps),
         seconds=sum(s.estimate for s in steps),
         bytes=_bytes(subject, planned),
-        model=_in_words(subject.model),
+        model=architecture(subject),
         data=subject.source.convention["batches"],
         coverage=_known(subject.graph),
     )
 
 
 def _bytes(subject: Subject, measurements: list[Measurement]) -> int:
-    risk = subject.risk()
+    try:
+        risk = subject.risk()
+    except MeasurementError:  # no loss that could be differentiated
+        return 0
     saved = forward_bytes(risk.function(), risk.batches[0])
     parameters = sum(p.numel() * p.element_size() for p in subject.model.parameters())
     numbers = sum(p.numel() for p in subject.model.parameters())
@@ -56,10 +75,3 @@ def _bytes(subject: Subject, measurements: list[Measurement]) -> int:
 
 def _known(graph: Graph | None) -> float:
     return 0.0 if graph is None else graph.coverage["layers"] + graph.coverage["norms"]
-
-
-def _in_words(model: nn.Module) -> str:
-    count = sum(p.numel() for p in model.parameters())
-    free = sum(p.numel() for p in model.parameters() if p.requires_grad)
-    some = f", {free:,} of them trainable" if free < count else ""
-    return f"{type(model).__name__} with {count:,} parameters{some}"

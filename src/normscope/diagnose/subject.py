@@ -5,17 +5,19 @@ from __future__ import annotations
 import copy
 import functools
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from normscope.checks import checked_momentum, checked_positive
-from normscope.diagnose._optimizers import chosen_optimizer
+from normscope.diagnose._optimizers import Own, chosen_optimizer
 from normscope.errors import InputError, MeasurementError
 from normscope.measure.risk import Risk
-from normscope.subject.batch import Batch, float_leaves
+from normscope.messages import failure
+from normscope.results.wiring import Held
+from normscope.subject.batch import Batch, float_leaves, form_of, shapes_of
 from normscope.subject.graph import Graph
 from normscope.subject.memory import budget_bytes
 from normscope.subject.objective import LossFn, LossLike, Objective, OutputsFn
@@ -30,6 +32,24 @@ from normscope.train.stability.judge import chance_loss
 
 POPULATION = 512  # samples that several small batches are kept for
 MOST = 512  # batches kept, however small
+
+
+@dataclass(frozen=True)
+class Allowance:
+    """The time that trials may take, decided before they begin.
+
+    Attributes:
+        seconds: time limit of all trials together; 0 for none.
+        gradient: seconds that one gradient of the loss of one batch takes.
+    """
+
+    seconds: float = 0.0
+    gradient: float = math.inf
+
+    @property
+    def gradients(self) -> float:
+        """As many gradients of one batch fit into it."""
+        return self.seconds / max(self.gradient, 1e-9)
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,6 +68,12 @@ class Subject:
         deadline: time (``time.monotonic``) after which training runs end.
         notes: what to know about how the arguments were taken.
         further: where more samples can be read; None if they cannot, or are not asked for.
+        held: which parameters the optimizer holds, and what it does with them.
+        foreign: ids of parameters that it holds beside those of the model.
+        evaluation: the same model and loss on the evaluation data; None if there is none.
+        practice: the batches that trials take their updates on, in memory.
+        own: the user's optimizer, if one was given.
+        allowance: what trials may cost.
     """
 
     problem: Problem
@@ -60,6 +86,12 @@ class Subject:
     deadline: float = math.inf
     notes: tuple[str, ...] = ()
     further: Source | None = None
+    held: Held = field(default_factory=Held)
+    foreign: frozenset[int] = frozenset()
+    evaluation: Problem | None = None
+    practice: tuple[Batch, ...] = ()
+    own: Own | None = None
+    allowance: Allowance = Allowance()
 
     @property
     def model(self) -> nn.Module:
@@ -115,16 +147,19 @@ class Subject:
     @property
     def chance(self) -> float:
         """Loss of the best constant answer on the batches; NaN if that is not known."""
-        if not self.objective.has_outputs or any(targets is None for _, targets in self._seen):
+        try:
+            if not self.objective.has_outputs or any(goal is None for _, goal in self._seen):
+                return math.nan
+            return chance_loss(self.objective.loss, self._seen)
+        except MeasurementError:  # no finite outputs
             return math.nan
-        return chance_loss(self.objective.loss, self._seen)
 
     @functools.cached_property
     def graph(self) -> Graph | None:
         """Read once for all measurements; None if it cannot be, as the layout will say."""
         try:
             return graph_of(self.problem, self.batches[0])
-        except MeasurementError:
+        except (MeasurementError, InputError):
             return None
 
     @property
@@ -167,8 +202,20 @@ class Subject:
 
         memory = (self.memory or budget_bytes(None, model_device(self.model))) // 2
         problem = replace(self.problem, source=halves(self.source))
-        kept = halves(self.population)
-        return replace(self, problem=problem, population=kept, memory=memory, further=None)
+        kept, other = halves(self.population), self.evaluation
+        practice = tuple(replace(b.part(0, max(b.size // 2, 2)), weight=1.0) for b in self.practice)
+        if other is not None:
+            assert isinstance(other.source, Kept)
+            other = replace(other, source=halves(other.source))
+        return replace(
+            self,
+            problem=problem,
+            population=kept,
+            memory=memory,
+            further=None,
+            evaluation=other,
+            practice=practice,
+        )
 
     def risk(self, *, parameters: str | None = None) -> Risk:
         """The risk of the batches, batch norm in train mode."""
@@ -189,9 +236,11 @@ def as_subject(
     *,
     loss_fn: LossFn | None = None,
     outputs_fn: OutputsFn | None = None,
+    eval_data: Any = None,
     batch_size: int | None = None,
     num_batches: int | None = 1,
     population: int = 0,
+    practice: int = 0,
     optimizer: Any = None,
     lr: float | None = None,
     momentum: float | None = None,
@@ -207,9 +256,11 @@ def as_subject(
         loss: a name, a torch loss or ``loss(outputs, targets)``; cross-entropy by default.
         loss_fn: ``loss_fn(model, batch)`` in place of ``loss``.
         outputs_fn: ``outputs_fn(model, batch) -> (outputs, targets)``.
+        eval_data: what the model is evaluated on, as ``data``; None if that is not asked about.
         batch_size: batch size for data that has no batches of its own.
         num_batches: how many batches measurements look at.
         population: samples for which further ones are kept, if these are several.
+        practice: batches that are kept for trials.
         optimizer: a name, a factory, or a torch optimizer whose lr and momentum are read.
         lr: overrides that of the optimizer.
         momentum: overrides that of the optimizer.
@@ -227,7 +278,8 @@ def as_subject(
     inertia = None if momentum is None else checked_momentum(momentum)
     chosen = chosen_optimizer(optimizer, model, inertia)
     named = isinstance(chosen.optimizer, str)
-    source, kept, everything = _read(problem, num_batches, population)
+    source, kept, everything = _read(problem, num_batches, population, practice)
+    other = None if eval_data is None else _evaluation(problem, eval_data, batch_size, source)
     return Subject(
         problem=replace(problem, source=source),
         population=kept,
@@ -243,20 +295,70 @@ def as_subject(
         deadline=deadline,
         notes=tuple(chosen.notes),
         further=problem.source if population and not problem.source.once else None,
+        held=chosen.held,
+        foreign=chosen.foreign,
+        evaluation=other,
+        practice=tuple(kept.batches[:practice]),
+        own=chosen.own,
     )
 
 
-def _read(problem: Problem, num_batches: int | None, population: int) -> tuple[Kept, Kept, Kept]:
+def _evaluation(problem: Problem, eval_data: Any, batch_size: int | None, source: Kept) -> Problem:
+    """The problem on other data, as many batches of it; data of another kind is refused."""
+    try:
+        other = as_problem(
+            problem.model, eval_data, problem.objective, batch_size=batch_size, seed=problem.seed
+        )
+        kept, _, _ = _read(other, len(source.batches), 0)
+    except InputError as error:
+        raise InputError(f"eval_data: {error}") from error
+    mine, its = (form_of(s.batches[0]) for s in (source, kept))
+    if mine != its:
+        raise InputError(
+            f"eval_data has another form than data: a batch of it holds {its}, one of data {mine}. "
+            "The same model and loss are evaluated on both: give batches of the same kind."
+        )
+    made = replace(other, source=kept)
+    if shapes_of(kept.batches[0]) != shapes_of(source.batches[0]):
+        _require_runs(made, shapes_of(source.batches[0]))
+    return made
+
+
+def _require_runs(problem: Problem, shapes: str) -> None:
+    """Refuse samples of another size that the model does not take; it may take any."""
+    source = problem.source
+    assert isinstance(source, Kept)
+    batch = source.batches[0].part(0, 2)
+    try:
+        function = Risk.of(
+            replace(problem, source=replace_batches(source, [batch])), None, statistics="batch"
+        ).function()
+        with function.open(), torch.no_grad():
+            function.loss(function(function.values, batch), function.with_targets(batch))
+    except Exception as error:  # whatever the model or the loss raises
+        raise InputError(
+            f"eval_data has samples of shape {shapes_of(source.batches[0])}, data has samples of "
+            f"shape {shapes}, and the model cannot be run on the former: "
+            f"{failure(error)} Give evaluation data that the model takes."
+        ) from error
+
+
+def _read(
+    problem: Problem, num_batches: int | None, population: int, practice: int = 0
+) -> tuple[Kept, Kept, Kept]:
     """The batches asked for; these with further ones up to so many samples; and all that was read.
+
+    At least ``practice`` batches are read, if there are so many.
 
     A last, shorter batch is only among the last: it is trained on, and not measured.
     """
     several = population if num_batches is not None and num_batches > 1 else 0
-    stream = problem.source.stream(None if several else num_batches)
+    stream = problem.source.stream(None if several or practice else num_batches)
     wanted, kept = math.inf if num_batches is None else num_batches, list[Batch]()
     for batch in stream:
         kept.append(batch)
-        if len(kept) >= wanted and (sum(stream.sizes) >= several or len(kept) >= MOST):
+        enough = sum(stream.sizes) >= several or len(kept) >= MOST
+        if len(kept) >= max(wanted, practice) and enough:
             break
     missing = stream.left_out if len(kept) < wanted else 0
     reading, rest = problem.source.reading, [] if stream.shorter is None else [stream.shorter]

@@ -214,10 +214,11 @@ def _variant(subject: Subject, change: Change | None, runs: TrainingRuns | None)
     text = _text(change)
     try:
         inputs = subject.first().risk().function().model_inputs(subject.batches[0])
-        changed = subject.of(apply_transform(subject.model, change, example=inputs))
-        made = subject.training.optimizer
-        if isinstance(made, Remade):
-            remade = replace(subject.training, optimizer=made.of_changed(changed.model))
+        model = apply_transform(subject.model, change, example=inputs, data=subject.problem)
+        changed = subject.of(model)
+        optimizer = subject.training.optimizer
+        if isinstance(optimizer, Remade):
+            remade = replace(subject.training, optimizer=optimizer.of_changed(changed.model))
             changed = replace(changed, training=remade)
         how = None if runs is None else replace(runs, subject=changed)
         return _measured(changed, text, how)

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
 import numpy as np
 
-from normscope.checks import Array
 from normscope.errors import InputError
-from normscope.record import plain_values
 from normscope.registry import near_match
 from normscope.results.ledger import PAPERS
-from normscope.results.panel import Curve, Panel
-from normscope.sweeps import Plan, Sweep, Trial
+from normscope.results.panel import Panel
+from normscope.sweeps import Plan, Table, Trial
 from normscope.sweeps.plan import grid, make_plan
 
 SCALES = ("smoke", "desk", "paper")
@@ -39,46 +37,6 @@ class Scale:
     seeds: int | Sequence[int] | None = None
     seconds: float = 1.0
     data: tuple[str, ...] = ()
-
-
-class Table:
-    """The finished trials of an experiment: settings and values, in the order of the plan."""
-
-    def __init__(self, rows: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> None:
-        self.rows = list(rows)
-
-    @classmethod
-    def of(cls, found: Sweep) -> Table:
-        """The table of a sweep."""
-        lines = {line["key"]: line for line in found.lines() if line["record"] is not None}
-        keyed = (lines[key] for key in found.plan.keys if key in lines)
-        return cls([(line["settings"], plain_values(line["record"])) for line in keyed])
-
-    def __iter__(self) -> Iterator[tuple[Mapping[str, Any], Mapping[str, Any]]]:
-        return iter(self.rows)
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def where(self, **settings: Any) -> Table:
-        """The rows with these settings."""
-        return Table([r for r in self.rows if all(r[0].get(k) == v for k, v in settings.items())])
-
-    def __call__(self, name: str, **settings: Any) -> Array:
-        """The values of one name, a row for each trial with these settings."""
-        chosen = self.where(**settings)
-        if not chosen.rows:
-            raise InputError(f"No trial has the settings {settings}.")
-        return np.asarray([values[name] for _, values in chosen.rows])
-
-    def values_of(self, setting: str) -> list[Any]:
-        """The different values of a setting, in their order."""
-        return list(dict.fromkeys(row[0][setting] for row in self.rows if setting in row[0]))
-
-    @property
-    def names(self) -> list[str]:
-        """The names that every trial returned."""
-        return list(self.rows[0][1])
 
 
 def every_value(table: Table) -> dict[str, Any]:
@@ -157,38 +115,33 @@ class Experiment:
 def experiments() -> dict[str, Experiment]:
     """All experiments by id, in the order of the papers.
 
-    A module of the folder of a paper that defines ``EXPERIMENT`` is one; its id is made of the
-    names of folder and module.
+    A module of the folder of a paper is one if it has a ``TITLE``; its id is made of the names of
+    folder and module.
     """
     found: dict[str, Experiment] = {}
     for paper in PAPERS:
         package = importlib.import_module(f"normscope.experiments.{paper}")
         for info in pkgutil.iter_modules(package.__path__):
             module = importlib.import_module(f"{package.__name__}.{info.name}")
-            if hasattr(module, "EXPERIMENT"):
+            if one := experiment_of(vars(module)):
                 name = f"{paper}/{info.name.replace('_', '-')}"
-                object.__setattr__(module.EXPERIMENT, "id", name)
-                found[name] = module.EXPERIMENT
+                found[name] = replace(one, id=name)
     return found
 
 
-def curve(name: str, x: Any, groups: Any, *, style: str = "points", log: bool = False) -> Curve:
-    """Means over the last axis of ``groups`` with intervals of two standard errors.
+def experiment_of(module: Mapping[str, Any]) -> Experiment | None:
+    """The experiment that a module defines by its names; None for a module that is none.
 
-    Args:
-        name: in the legend.
-        x: places on the horizontal axis.
-        groups: for each place the values of its networks or seeds, or one value.
-        style: as in ``Curve``.
-        log: geometric means and intervals, for a logarithmic axis.
+    They are ``TITLE``, ``trial``, the scales ``SMOKE``, ``DESK`` and ``PAPER`` (``DESK = PAPER =``
+    for one whose desk scale is the authors' own), and where there is something to say ``observe``,
+    ``panels``, ``HOURS`` and ``VERSION``. A module of a family has an ``EXPERIMENT`` made for it.
     """
-    rows = [np.atleast_1d(np.asarray(group, float)) for group in groups]
-    rows = [np.log10(row) for row in rows] if log else rows
-    middle = np.array([row.mean() for row in rows])
-    half = [2 * row.std(ddof=1) / np.sqrt(len(row)) if len(row) > 1 else np.nan for row in rows]
-    ends = np.array([middle, middle - half, middle + half])
-    ends = 10**ends if log else ends
-    known = bool(np.all(np.isfinite(ends[1:])))
-    y, low, high = (tuple(float(v) for v in end) for end in ends)
-    plain = tuple(v if isinstance(v, str) else float(v) for v in x)
-    return Curve(name, plain, y, low if known else (), high if known else (), style)
+    if "TITLE" not in module:
+        return module.get("EXPERIMENT")
+    scales = {name: module[name.upper()] for name in SCALES if name.upper() in module}
+    own = scales.get("paper") is scales.get("desk")
+    if own:
+        del scales["paper"]
+    names = ("observe", "panels", "HOURS", "VERSION")
+    more = {name.lower(): module[name] for name in names if name in module}
+    return Experiment(module["TITLE"], module["trial"], scales, own_scale=own, **more)

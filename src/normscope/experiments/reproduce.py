@@ -12,12 +12,12 @@ import numpy as np
 
 from normscope.errors import InputError
 from normscope.experiments.claim import Claim, claims
-from normscope.experiments.experiment import Experiment, Table, experiments
+from normscope.experiments.experiment import Experiment, experiments
 from normscope.registry import near_match
 from normscope.results.ledger import PAPERS, near_id
 from normscope.results.panel import Panel
 from normscope.results.rules import BLOCKED, NOT_RUN, Judgement, judge
-from normscope.sweeps import Sweep, Trial, sweep
+from normscope.sweeps import Sweep, Table, Trial, sweep
 from normscope.sweeps.plan import grid
 
 

@@ -15,6 +15,7 @@ from normscope.measure.risk import Risk
 # questions about operators and networks, loaded when first asked: module -> names
 _LATER = {
     "gram": ("gram_matrix", "gram_spectrum"),
+    "norm_effects": ("scale_information", "variance_shift"),
     "outliers": ("leading_directions", "mean_gradients", "residual_term", "spectral_bounds"),
     "probes.ablation": ("ablation",),
     "probes.activations": ("activations",),

@@ -50,12 +50,12 @@ def _depth(found: Activations) -> Any:
     layers = found.outputs or found.signals
     numbers = [signal.number for signal in (*layers, *found.rectified)]
     x = layer_axis(numbers)
-    variances = _moment_panel(layers, "variance", "mean over channels of σ_c²", x)
+    variances = _moment_panel(layers, "variance", "mean over channels of the variance", x)
     panels = [
-        _moment_panel(layers, "mean", "mean over channels of |μ_c|", x),
+        _moment_panel(layers, "mean", "mean over channels of |mean|", x),
         alt.layer(variances, *_growth_lines(found, x)),
     ]
-    if found.rectified:
+    if any(signal.dying.any() or signal.full.any() for signal in found.rectified):
         panels.append(_share_panel(found, x))
     heading = alt.Title("Channel moments by depth", subtitle=_depth_notes(found))
     sized = [panel.properties(width=WIDTH, height=HEIGHT) for panel in panels]

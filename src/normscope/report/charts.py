@@ -17,6 +17,7 @@ from normscope.report import (
     landscape,
     layout,
     learning_rate,
+    modes,
     monitor,
     noise,
     order_parameters,
@@ -30,6 +31,7 @@ from normscope.report import (
     stability,
     stability_map,
     teacher_student,
+    trial,
     units,
     what_if,
 )
@@ -64,11 +66,13 @@ CHARTS.add("SimulatedErrors", teacher_student.simulated_chart)
 CHARTS.add("GeneralizationPanel", teacher_student.panel_chart)
 CHARTS.add("Panel", panels.panel_chart)
 CHARTS.add("OrderProfile", order_parameters.order_chart)
+CHARTS.add("Modes", modes.modes_chart)
 CHARTS.add("MonitorLog", monitor.monitor_chart)
 CHARTS.add("StabilityLimit", stability.stability_chart)
 CHARTS.add("StabilityMap", stability_map.map_chart)
 CHARTS.add("LRRange", stability.range_chart)
 CHARTS.add("LRAdvice", learning_rate.advice_chart)
+CHARTS.add("Trial", trial.trial_chart)
 CHARTS.add("UnitStatistics", units.unit_chart)
 CHARTS.add("WhatIf", what_if.what_if_chart)
 CHARTS.add("BatchNormRegularization", regularization.gap_chart)
@@ -86,8 +90,8 @@ def chart(result: object, **options: Any) -> Any:
             ``GramSpectrum``, ``SpectralDensity``, ``DepthConditioning``,
             ``ProductSpectrum``, ``LearningPath``, ``LearningComparison``,
             ``LearningRates``, ``MonitorLog``, ``OrderProfile``, ``OverlapSlopes``, ``ErrorCurve``,
-            ``SimulatedErrors``, ``Panel``, ``Ablation``, ``UnitStatistics`` or
-            ``GeneralizationPanel``.
+            ``SimulatedErrors``, ``Panel``, ``Ablation``, ``Trial``,
+            ``UnitStatistics`` or ``GeneralizationPanel``.
         options: drawing options, e.g. ``momentum=0.9`` for predictions, ``title="..."`` for all.
 
     Returns:

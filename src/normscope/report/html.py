@@ -13,7 +13,7 @@ from typing import Any
 
 from normscope.report.converter import javascript_bundle, png, svg
 from normscope.report.style import INK, theme
-from normscope.report.wording import number, prose
+from normscope.report.wording import amount, number, prose, spread
 
 LARGE = 400_000  # characters of svg above which a page takes a png for its still picture
 BESIDES = ("config", "$schema", "title")  # parts of a spec that the page provides
@@ -134,7 +134,9 @@ def _environment() -> Any:
     environment = jinja2.Environment(
         loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters |= {"prose": prose, "number": number}
+    environment.filters |= {
+        "prose": prose, "number": number, "amount": amount, "spread": spread
+    }  # fmt: skip
     return environment
 
 

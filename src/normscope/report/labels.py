@@ -8,6 +8,7 @@ from normscope.results import Prediction
 from normscope.spec import NetworkSpec
 
 _LAST = {"mean": "mean subtraction", "variance": "variance norm"}
+_LAYERS = ("activation", "weight", "bias", "last", "kernel", "stride", "padding", "head", "branch")
 _LAST |= {"batch": "batch norm", "layer": "layer norm"}
 
 
@@ -18,7 +19,7 @@ def network_labels(predictions: Sequence[Prediction]) -> list[str]:
     labels = []
     for prediction, trait in zip(predictions, traits, strict=True):
         others = [trait[name] for name in varying if trait[name]]
-        labels.append(", ".join([_norm(prediction.spec), *others]))
+        labels.append(", ".join([_norm(prediction), *others]))
     return labels
 
 
@@ -50,13 +51,21 @@ def setting(predictions: Sequence[Prediction]) -> str:
     return ", ".join(common)
 
 
-def _norm(spec: NetworkSpec) -> str:
+def _norm(prediction: Prediction) -> str:
+    spec = prediction.spec
+    if spec is None:
+        return prediction.network
     return "no norm" if spec.norm is None else f"{spec.norm.kind} norm"
 
 
 def _traits(prediction: Prediction) -> dict[str, str]:
-    spec, first = prediction.spec, prediction.spec.layers[0]
     limit = "T → ∞" if prediction.samples is None else f"T = {prediction.samples}"
+    counted = "weights only" if prediction.parameters == "weights" else "all parameters"
+    common = {"samples": limit, "parameters": counted}
+    spec = prediction.spec
+    if spec is None:  # read off a module
+        return {"network": prediction.network, **dict.fromkeys(_LAYERS, ""), **common}
+    first = spec.layers[0]
     return {
         "network": network_name(spec),
         "activation": first.activation or "",
@@ -68,6 +77,5 @@ def _traits(prediction: Prediction) -> dict[str, str]:
         "padding": f"padding {first.padding}" if first.is_conv else "",
         "head": spec.head if first.is_conv else "",
         "branch": "" if spec.branch_scale is None else f"branch × {spec.branch_scale:g}",
-        "samples": limit,
-        "parameters": "weights only" if prediction.parameters == "weights" else "all parameters",
+        **common,
     }

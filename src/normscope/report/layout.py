@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import altair as alt
 
 from normscope.errors import InputError
-from normscope.report.style import NEUTRAL, PALETTE, inline, layer_axis, log_axis, positive, tips
+from normscope.report.style import NEUTRAL, PALETTE, inline, layer_axis, tips
 from normscope.results import LayerUse, Layout, NormUse
 
 WIDTH, ROW, HEIGHT = 620, 34, 180
@@ -19,27 +18,16 @@ GAMMA = "gamma:Q scale γ (rms)"  # tooltip
 
 
 def layout_chart(found: Layout) -> Any:
-    """The weighted layers by depth, each kind of norm on a line of its own.
-
-    Below it, where norms keep running statistics: how far they are from those of the batch.
-    """
+    """The weighted layers by depth, each kind of norm on a line of its own."""
     rows = [_layer_row(x, side=x.name in found.side) for x in found.layers]
     rows += [_norm_row(norm) for norm in found.norms]
     if not rows:
         raise InputError("There is nothing to draw: no layer was found.")
     ends = min(row["layer"] for row in rows), max(row["layer"] for row in rows)
-    panels = [_strip(rows, ends)]
-    known = [n for n in found.norms if math.isfinite(n.mean_gap) and positive(n.variance_ratio)]
-    kept = [norm for norm in known if norm.used and norm.updates]
-    if kept:
-        panels.append(_running(kept, ends))
     title = f"{found.normalized} of {found.hidden_layers} hidden layers are normalized"
     before, behind = found.last_input_norm or "none", found.output_norm or "none"
     notes = [f"last layer {found.last}: norm before it {before}, behind it {behind}"]
-    heading = alt.Title(title, subtitle=notes)
-    if len(panels) == 1:
-        return panels[0].properties(title=heading)
-    return alt.vconcat(*panels, title=heading)
+    return _strip(rows, ends).properties(title=alt.Title(title, subtitle=notes))
 
 
 def _layer_row(layer: LayerUse, *, side: bool) -> dict[str, Any]:
@@ -68,21 +56,6 @@ def _strip(rows: list[dict[str, Any]], ends: tuple[int, int]) -> Any:
         shape=alt.Shape("line:N", scale=alt.Scale(domain=order, range=shapes), legend=None),
         tooltip=tips("name:N", "kind:N", alt.Tooltip("layer:Q", format="d"), GAMMA),
     ).properties(width=WIDTH, height=ROW * len(order))
-
-
-def _running(norms: list[NormUse], ends: tuple[int, int]) -> Any:
-    rows = [
-        {"layer": n.number, "name": n.name, "ratio": n.variance_ratio, "gap": n.mean_gap}
-        for n in norms
-    ]
-    axis = log_axis([*(n.variance_ratio for n in norms), 0.5, 2.0])
-    y = alt.Y("ratio:Q", title="variance: batch / running", **axis)
-    one = alt.Chart(inline([{"one": 1.0}])).mark_rule(color=NEUTRAL, strokeDash=[4, 3])
-    dots = alt.Chart(inline(rows)).mark_point(filled=True, size=50, opacity=1, color=PALETTE[0])
-    shown = tips("name:N", "ratio:Q variance ratio", "gap:Q gap of means")
-    return alt.layer(
-        one.encode(y=alt.Y("one:Q")), dots.encode(x=_layer_axis(ends), y=y, tooltip=shown)
-    ).properties(width=WIDTH, height=HEIGHT)
 
 
 def _layer_axis(ends: tuple[int, int]) -> Any:

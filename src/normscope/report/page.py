@@ -1,32 +1,26 @@
-"""One self-contained page for one examination: findings first, charts and numbers behind them."""
+"""One self-contained page for one examination: the answer, the findings, the evidence behind."""
 
 from __future__ import annotations
 
 import html
-import re
-from collections import Counter
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from normscope.checks import checked_target
 from normscope.errors import InputError, NormscopeError
 from normscope.files import write_atomically
-from normscope.messages import failure
 from normscope.registry import near_match
-from normscope.report.charts import CHARTS, chart
-from normscope.report.html import Figure, figure, filled
-from normscope.report.rates import rates_chart
-from normscope.report.style import theme
-from normscope.report.tables import table
-from normscope.report.wording import cell, column, meaning, number, wording
-from normscope.results import Examination, Finding
-from normscope.results.finding import SEVERITIES
-from normscope.results.key_numbers import key_numbers
+from normscope.report.html import filled
+from normscope.report.sections import sections_of, single
+from normscope.report.wording import cell, column, is_rate, meaning, wording
+from normscope.results import Evidence, Examination, Finding
+from normscope.results.finding import SEVERITIES, UNJUDGED
 
 LARGEST = 3_000_000  # bytes of a page
 STILLS = ("svg", "png", "none")  # kinds of still pictures, the best first
+RECOMMENDED, YOURS = "recommended learning rate", "your learning rate"
+ALL_COVERED = 0.995  # share of the parameters above which nothing is said about the others
 
 
 def save_page(examination: Examination, path: str | Path) -> Path:
@@ -60,7 +54,7 @@ def within_limit(made: Callable[[str], str]) -> str:
 
 
 def page_fragment(examination: Examination) -> str:
-    """The findings alone, for a notebook."""
+    """The answer and the findings alone, for a notebook."""
     rows = "".join(
         f"<tr><td><b>{html.escape(f.severity)}</b></td><td>{html.escape(f.title)}"
         f"{' <code>' + html.escape(f.layer) + '</code>' if f.layer else ''}</td>"
@@ -69,117 +63,94 @@ def page_fragment(examination: Examination) -> str:
         if f.severity != "ok"
     )
     head = "<tr><th></th><th>finding</th><th>what to do</th></tr>"
-    said = "".join(f"<p><b>{html.escape(line)}</b></p>" for line in examination.unjudged)
-    return f"<h4>{html.escape(examination.model)}</h4>{said}<table>{head}{rows}</table>"
+    answer = f"<p><b>{html.escape(examination.answer)}</b></p>" if examination.answer else ""
+    return f"{answer}<h4>{html.escape(examination.model)}</h4><table>{head}{rows}</table>"
 
 
 def _page(examination: Examination, stills: str) -> str:
-    sections = [
-        _section(f"m{place}-{_slug(name)}", name, examination, stills)
-        for place, name in enumerate(examination.measurements, start=1)
-    ]
+    sections = sections_of(examination, stills)
     places = {section["name"]: section for section in sections}
     findings = [_finding(f, i, places) for i, f in enumerate(examination.findings, start=1)]
     for section in sections:
-        section["findings"] = [f for f in findings if section["name"] in f["sources"]]
-    figures = [one for section in sections for one in section["figures"]]
+        section["findings"] = [
+            f for f in findings if section["name"] in f["sources"] and f["severity"] != "ok"
+        ]
+    apart = [section for section in sections if not single(section)]
+    cause = _cause(examination)
+    first = None if cause is None else findings[cause]
     return filled(
         "page.html.jinja",
-        figures,
+        [one for section in apart for one in section["figures"]],
         title=examination.model,
         version=examination.version,
+        answer=_answer(examination),
         lead=_lead(examination),
-        unjudged=examination.unjudged,
         partial=examination.partial,
-        numbers=[
-            {"name": n.quantity, "value": number(n.value), "low": n.low, "high": n.high}
-            | {"meaning": meaning(n.quantity), "target": _target(places.get(n.source))}
-            for n in examination.numbers
-        ],
-        counts=_counts(examination),
+        numbers=[_number(n, places) for n in _headline(examination)],
+        rates=[_number(n, places) for n in _rates(examination)],
+        counts=_counts(findings),
         missing=[wording(step.name).title for step in examination.missing],
-        findings=[f for f in findings if f["severity"] != "ok"],
+        first=first,
+        findings=[f for f in findings if f["severity"] != "ok" and f is not first],
         fine=[f for f in findings if f["severity"] == "ok"],
-        sections=sections,
+        shown=[section for section in apart if section["open"]],
+        folded=[section for section in apart if not section["open"]],
+        singles=[section for section in sections if single(section)],
         steps=[{"title": wording(s.name).title, "step": s} for s in examination.plan.steps],
         convention=[(column(k), cell(v)) for k, v in examination.convention.items() if cell(v)],
         notes=examination.notes,
     )
 
 
-def _slug(name: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+def _cause(examination: Examination) -> int | None:
+    """The place of the finding that the answer tells, so that the page tells it once."""
+    findings = list(examination.findings)
+    told = [f for f in findings if f.warns] or [f for f in findings if f.severity == UNJUDGED]
+    return findings.index(told[0]) if told and examination.answer else None
 
 
-def _section(anchor: str, name: str, examination: Examination, stills: str) -> dict[str, Any]:
-    result = examination.measurements[name]
-    questions = {step.name: step.question for step in examination.plan.steps}
-    words = wording(name)
-    known = hasattr(result, "to_dict")  # another version's records come back as plain data
-    lost: list[str] = []
-    return {
-        "id": anchor,
-        "name": name,
-        "title": words.title,
-        "short": words.short,
-        "question": questions.get(name, ""),
-        "reading": words.reading,
-        "unknown": "" if known else _kind(result),
-        "figures": _figures(anchor, name, examination, stills, lost),
-        "numbers": _tried(lambda: key_numbers(result), [], lost),
-        "coverage": _tried(lambda: _coverage(result), "", lost),
-        "summary": _tried(result.summary, "", lost) if hasattr(result, "summary") else "",
-        "table": _tried(lambda: table(result.to_frame()), None, lost)
-        if hasattr(result, "to_frame")
-        else None,
-        "lost": list(dict.fromkeys(lost)),
+def _answer(examination: Examination) -> dict[str, str]:
+    """The first line and what colours it; the network alone in files of older versions."""
+    said, _, rest = examination.answer.partition(": ")
+    if not examination.answer:
+        return {"severity": "", "text": examination.model}
+    known = {"OK": "ok"} | {name.upper(): name for name in SEVERITIES}
+    if said in known:
+        return {"severity": known[said], "text": rest}
+    return {"severity": UNJUDGED, "text": examination.answer}
+
+
+def _headline(examination: Examination) -> list[Evidence]:
+    """The numbers at the top; of all learning rates the one recommended, beside the user's own."""
+    numbers = [n for n in examination.numbers if n.source != "sharpness"]
+    top = [n for n in numbers if not is_rate(n.quantity) or n.quantity == RECOMMENDED]
+    if "trial" in examination.measurements and examination.answer:
+        top = [n for n in top if n.quantity != "loss"]  # which the answer tells
+    lr = examination.convention.get("lr")
+    if lr and any(n.quantity == RECOMMENDED for n in top):
+        return [Evidence(YOURS, lr, source="trial"), *top]
+    return top
+
+
+def _rates(examination: Examination) -> list[Evidence]:
+    """All learning rates: those at the top, then the limits; the theory's last."""
+    numbers = [n for n in examination.numbers if is_rate(n.quantity)]
+    lr, theory = examination.convention.get("lr"), examination.measurements.get("comparison")
+    own = [Evidence(YOURS, lr)] if lr else []
+    predicted = getattr(theory, "loss_predicted", None)
+    if predicted and predicted > 0 and any(n.source == "sharpness" for n in numbers):
+        limit = 2 * (1 + float(examination.convention.get("momentum") or 0.0)) / predicted
+        numbers.append(Evidence("threshold that mean-field theory predicts for the learning rate",
+                                limit, source="comparison"))  # fmt: skip
+    return [*own, *sorted(numbers, key=lambda n: n.quantity != RECOMMENDED)] if numbers else []
+
+
+def _number(number: Evidence, places: dict[str, Any]) -> dict[str, Any]:
+    return {"quantity": number.quantity, "value": number.value, "low": number.low} | {
+        "high": number.high,
+        "meaning": meaning(number.quantity),
+        "target": _target(places.get(number.source)),
     }
-
-
-def _tried(make: Callable[[], Any], default: Any, lost: list[str]) -> Any:
-    """What it makes; where it fails a note, so that the rest of the page is not lost too."""
-    try:
-        return make()
-    except Exception as error:
-        own = isinstance(error, NormscopeError)
-        lost.append(f"Left out here: {str(error) if own else failure(error)}")
-        return default
-
-
-def _kind(result: Any) -> str:
-    return str(result.get("type", "data") if isinstance(result, dict) else type(result).__name__)
-
-
-def _figures(
-    anchor: str, name: str, examination: Examination, stills: str, lost: list[str]
-) -> list[Figure]:
-    drawings: list[Callable[[], Any]] = []
-    result = examination.measurements[name]
-    if name == "sharpness":
-        drawings.append(lambda: rates_chart(examination).configure(**theme()))
-    if type(result).__name__ in CHARTS and not _single(result):
-        drawings.append(lambda: chart(result))
-    reason = str(getattr(result, "reason", ""))
-
-    def drawn(draw: Callable[[], Any], place: int) -> Figure | None:
-        try:
-            spec = draw().to_dict()
-        except InputError:  # nothing to draw, such as a matrix that is zero: the table says so
-            return None
-        return figure(spec, f"{anchor}-chart{place}", stills, sentence=reason)
-
-    figures = [_tried(partial(drawn, d, i), None, lost) for i, d in enumerate(drawings, start=1)]
-    return [one for one in figures if one is not None]
-
-
-def _single(result: Any) -> bool:
-    """Whether a spectrum is one number, which needs no chart."""
-    return type(result).__name__ == "Spectrum" and len(result.values) == 1
-
-
-def _coverage(result: Any) -> str:
-    coverage = getattr(result, "coverage", None)
-    return coverage.summary() if coverage is not None and coverage.left_out else ""
 
 
 def _target(section: dict[str, Any] | None) -> str:
@@ -203,17 +174,21 @@ def _finding(finding: Finding, place: int, places: dict[str, Any]) -> dict[str, 
     }
 
 
-def _counts(examination: Examination) -> list[tuple[str, int]]:
-    """How many findings of each severity there are, the most severe first."""
-    found = Counter(f.severity for f in examination.findings)
-    return [(severity, found[severity]) for severity in reversed(SEVERITIES) if found[severity]]
+def _counts(findings: list[dict[str, Any]]) -> list[tuple[str, int, str]]:
+    """How many findings of each severity there are, the most severe first, and where they begin."""
+    places: dict[str, list[str]] = {}
+    for finding in findings:
+        places.setdefault(finding["severity"], []).append(finding["id"])
+    ordered = [severity for severity in reversed(SEVERITIES) if severity in places]
+    return [(s, len(places[s]), "fine" if s == "ok" else places[s][0]) for s in ordered]
 
 
 def _lead(examination: Examination) -> list[str]:
     convention, plan = examination.convention, examination.plan
+    covered = f"signals of layers with {100 * plan.coverage:.0f} % of the parameters can be checked"
     return [
         plan.data,
         f"loss: {convention.get('loss')}",
         f"preset {convention.get('preset')}, {examination.seconds:.1f} s",
-        f"layers with {100 * plan.coverage:.0f} % of the parameters can be probed",
+        *([covered] if plan.coverage <= ALL_COVERED else []),
     ]

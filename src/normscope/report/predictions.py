@@ -15,7 +15,7 @@ from normscope.results import Prediction, PredictionSet
 
 ALL = "all, within 1 %"
 COLOURS = {"corrected": PALETTE[0], "frozen": PALETTE[1], "wei2019": PALETTE[2]}
-COLOURS |= {"wei2019-as-plotted": PALETTE[3]}
+COLOURS |= {"wei2019-as-plotted": PALETTE[3], "graph": PALETTE[4]}
 DASHES = ([1, 0], [6, 4], [2, 3], [9, 3, 2, 3])
 QUANTITIES = {"lambda_max": "λ_max, largest eigenvalue of JᵀJ/T", "critical_lr": "critical lr"}
 SAME = 0.01  # relative difference that the eye cannot tell apart on these axes
@@ -46,23 +46,27 @@ def comparison_chart(results: PredictionSet, *, momentum: float = 0.0) -> Any:
 def layer_chart(prediction: Prediction) -> Any:
     """Each layer's share of lambda_max as bars."""
     total = float(prediction.per_layer.sum())
-    steps = pairwise(sizes(prediction.spec))
+    spec = prediction.spec
+    names = prediction.layers
+    if spec is not None:
+        names = tuple(f"{before} → {after}" for before, after in pairwise(sizes(spec)))
     rows = [
         {
             "layer": number,
-            "sizes": f"{before} → {after}",
+            "sizes": name,
             "value": float(value),
             "share": float(value) / total if total else None,
             "text": _percent(float(value) / total) if total else "",
         }
-        for number, (value, (before, after)) in enumerate(
-            zip(prediction.per_layer, steps, strict=True), start=1
+        for number, (value, name) in enumerate(
+            zip(prediction.per_layer, names, strict=True), start=1
         )
     ]
-    last = prediction.spec.last_norm
+    last = None if spec is None else spec.last_norm
     before = f" before the {last} norm on the outputs" if last else ""
-    norm = prediction.spec.norm
+    norm = None if spec is None else spec.norm
     gain = "no norm" if norm is None else f"{norm.kind} norm, γ = {norm.gamma:g}"
+    gain = prediction.network if spec is None else gain
     subtitle = [setting([prediction]), f"{gain}; theory: {prediction.theory}"]
     axis = alt.Axis(labelExpr=number_label())
     base = alt.Chart(inline(rows)).encode(
@@ -87,7 +91,7 @@ def _rows(results: PredictionSet, momentum: float) -> list[dict[str, Any]]:
     """One row per prediction; theories that agree on a network become one."""
     rows = []
     for prediction, label in zip(results, network_labels(results), strict=True):
-        norm = prediction.spec.norm
+        norm = None if prediction.spec is None else prediction.spec.norm
         row = prediction.row(momentum) | {"network": label, "theory": prediction.theory}
         row["gamma"] = None if norm is None else norm.gamma
         factor = 2 * (1 + momentum)

@@ -22,6 +22,7 @@ from normscope.report.style import (
 from normscope.results import GramSpectrum, SpectralDensity, Spectrum
 
 WIDTH, HEIGHT = 460, 300
+ROUNDING = 1e-6  # of the largest eigenvalue, above which a negative one is real
 WIDE = 10.0  # ratio of eigenvalues above which their axis is logarithmic
 
 
@@ -80,8 +81,11 @@ def density_chart(density: SpectralDensity, *, decades: float = 8.0) -> Any:
     if not positive(floor):
         raise InputError("There is nothing to draw: the density is zero on its whole grid.")
     rows = _density_rows(density, floor)
+    start = 0.0 if _never_negative(density) else alt.Undefined
     y = {"title": "density of eigenvalues", **log_axis([floor, *(row["high"] for row in rows)])}
-    scale = alt.Scale(type="symlog", constant=density.width, nice=False, zero=False)
+    scale = alt.Scale(
+        type="symlog", constant=density.width, nice=False, zero=False, domainMin=start
+    )
     axis = alt.Axis(values=_symlog_ticks(density), labelExpr=number_label(), labelOverlap="greedy")
     base = alt.Chart(inline(rows)).encode(
         x=alt.X("t:Q", title="eigenvalue λ", scale=scale, axis=axis), detail="piece:N"
@@ -115,8 +119,9 @@ def _value_axis(rows: list[dict[str, Any]]) -> dict[str, Any]:
 def _density_rows(density: SpectralDensity, floor: float) -> list[dict[str, Any]]:
     """Points above the floor; a gap starts a new piece, so that no line bridges it."""
     rows, piece, before = [], 0, True
+    least = 0.0 if _never_negative(density) else -math.inf
     for t, value, error in zip(density.grid, density.density, density.density_error, strict=True):
-        above = bool(value >= floor)
+        above = bool(value >= floor and t >= least)
         piece += above and not before
         before = above
         if above:
@@ -126,6 +131,11 @@ def _density_rows(density: SpectralDensity, floor: float) -> list[dict[str, Any]
                 | {"low": low, "high": float(value + density.band * error), "piece": piece}
             )
     return rows
+
+
+def _never_negative(density: SpectralDensity) -> bool:
+    """Whether all eigenvalues are positive or zero: smoothing alone puts some below."""
+    return bool(density.nodes.min() >= -ROUNDING * np.abs(density.nodes).max())
 
 
 def _symlog_ticks(density: SpectralDensity) -> list[float]:
@@ -146,7 +156,8 @@ def _spectrum_notes(spectrum: Spectrum) -> list[str]:
 
 def _density_notes(density: SpectralDensity, decades: float) -> list[str]:
     runs = "exact" if density.exact else f"{len(density.nodes)} random vectors, 95 % band"
-    notes = [f"smoothing width {density.width:.3g}; {runs}; {density.matvecs} products"]
+    steps = "" if density.exact else f"resolution: {density.nodes.shape[1]} Lanczos steps; "
+    notes = [f"{steps}smoothing width {density.width:.2g}; {runs}; {density.matvecs} products"]
     if density.zero_mass > 0:
         notes.append(f"not drawn: {density.zero_mass:.1%} of the eigenvalues are exactly 0")
     return [*notes, f"cut {decades:g} decades below the highest point"]

@@ -1,7 +1,8 @@
-"""Data frames as tables for a page: readable columns, no empty ones, not too long."""
+"""Data frames as tables for a page: few readable columns, not too long, all of it as CSV."""
 
 from __future__ import annotations
 
+import base64
 import math
 from typing import Any, NamedTuple
 
@@ -9,6 +10,8 @@ from normscope.report.wording import cell, column
 from normscope.results.base import DataFrame
 
 ROWS = 120  # of a table in a page; the data has them all
+COLUMNS = 8  # of a table in a page
+DATA = 200_000  # bytes of CSV that a page holds of one table
 LONG = 50  # characters above which words are a sentence
 UNKNOWN = {"updates": -1}  # what stands for a number that is not known
 SHORT = range(2, 7)  # rows of a table that needs no folding; one row says what the numbers say
@@ -23,6 +26,8 @@ class Table(NamedTuple):
         sentences: (heading, text) to stand below each row; in a column they would make it high.
         total: rows that there are; more than are shown if it was cut.
         short: whether it may stand unfolded.
+        left: how many columns only the data has.
+        data: all rows and columns as CSV, in base64; empty if that is too long for a page.
     """
 
     columns: list[tuple[str, str]]
@@ -30,29 +35,43 @@ class Table(NamedTuple):
     sentences: list[list[tuple[str, str]]]
     total: int
     short: bool
+    left: int
+    data: str
 
 
 def table(frame: DataFrame) -> Table | None:
     """The table of a frame; None if it has no rows."""
     frame = frame.reset_index() if frame.index.name else frame
     records = {str(name): _known(str(name), v) for name, v in frame.to_dict("list").items()}
-    shown = {name: v[:ROWS] for name, v in records.items() if not _idle(name, v)}
-    if not len(frame) or not shown:
+    told = {name: v[:ROWS] for name, v in records.items() if not _idle(name, v)}
+    if not len(frame) or not told:
         return None
-    first, *others = shown  # the first says what the row is about, and stays
-    wordy = [name for name in others if _wordy(shown[name])]
-    brief = [name for name in shown if name not in wordy]
-    places = range(len(shown[first]))
+    first, *others = told  # the first says what the row is about, and stays
+    wordy = [name for name in others if _wordy(told[name])]
+    brief = _chosen({name: v for name, v in told.items() if name not in wordy})
+    places = range(len(told[first]))
     return Table(
-        [(column(name), "num" if _numeric(shown[name]) else "") for name in brief],
-        [[cell(shown[name][i]) for name in brief] for i in places],
-        [
-            [(column(n), cell(shown[n][i])) for n in wordy if not _empty(shown[n][i])]
-            for i in places
-        ],
+        [(column(name), "num" if _numeric(told[name]) else "") for name in brief],
+        [[cell(told[name][i]) for name in brief] for i in places],
+        [[(column(n), cell(told[n][i])) for n in wordy if not _empty(told[n][i])] for i in places],
         len(frame),
         len(frame) in SHORT,
+        len(told) - len(brief) - len(wordy),
+        _data(frame),
     )
+
+
+def _chosen(columns: dict[str, list[Any]]) -> list[str]:
+    """The columns that are shown: the first, then those that differ from row to row."""
+    first, *others = columns
+    same = [name for name in others if len(set(map(cell, columns[name]))) == 1]
+    ranked = [first, *(name for name in others if name not in same), *same][:COLUMNS]
+    return [name for name in columns if name in ranked]
+
+
+def _data(frame: DataFrame) -> str:
+    text = frame.to_csv(index=False, float_format="%.6g").encode()
+    return base64.b64encode(text).decode() if len(text) <= DATA else ""
 
 
 def _known(name: str, values: list[Any]) -> list[Any]:

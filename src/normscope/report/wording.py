@@ -25,6 +25,9 @@ class Wording(NamedTuple):
 
 
 SECTIONS = {
+    "wiring": Wording("The training set-up", "Set-up"),
+    "start": Wording("Scales at the start", "Scales"),
+    "data": Wording("The data", "Data"),
     "layout": Wording(
         "Where it is normalized",
         "Norms",
@@ -51,6 +54,18 @@ SECTIONS = {
         "their ratio. Near 1, all samples give nearly the same gradient.",
     ),
     "signals": Wording("Signals and gradients", "Signals"),
+    "modes": Wording(
+        "Train and evaluation mode",
+        "Modes",
+        "The loss on the same batches in each mode. Where running statistics do worse than those "
+        "of the batch, they do not fit.",
+    ),
+    "trial": Wording(
+        "The trial of the learning rate",
+        "Trial",
+        "Copies made a few updates with your optimizer, at your learning rate and at others. What "
+        "learns falls below the loss of the best constant prediction.",
+    ),
     "hessian": Wording(
         "Curvature of the loss itself",
         "Hessian",
@@ -159,6 +174,10 @@ COLUMNS = {
     "updates": "updates",
 }
 
+DIGITS = 3  # of a number without an interval
+LARGEST_RATE = 1000.0  # learning rates above it say that there is no limit in practice
+_RATES = re.compile(r"(?!your|.* / \().*learning rate|diverges at|stops learning|2 / lambda_max")
+
 _GREEK = {
     "alpha": "α", "beta": "β", "gamma": "γ", "eta": "η", "zeta": "ζ", "kappa": "κ", "mu": "μ",
     "sigma": "σ",
@@ -211,17 +230,48 @@ def counted(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-def number(value: float) -> str:
-    """Four digits; powers of ten where they are far from one."""
+def number(value: float, digits: int = 4) -> str:
+    """So many digits; powers of ten where they are far from one."""
     if isinstance(value, bool) or not isinstance(value, float | int):
         return str(value)
     if isinstance(value, float) and not math.isfinite(value):
         return "–" if math.isnan(value) else "∞" if value > 0 else "−∞"
     if value == int(value) and abs(value) < 1e6:
         return f"{int(value):,}".replace("-", "−")
-    mantissa, mark, exponent = f"{value:.4g}".partition("e")
+    mantissa, mark, exponent = f"{value:.{digits}g}".partition("e")
     power = f" × 10{_superscript(int(exponent))}" if mark else ""
     return mantissa.replace("-", "−") + power
+
+
+def is_rate(quantity: str) -> bool:
+    """Whether a quantity in words is a learning rate."""
+    return _RATES.match(quantity) is not None
+
+
+def amount(value: float, quantity: str, low: float = math.nan, high: float = math.nan) -> str:
+    """The value of a quantity in words, with the digits that its interval supports."""
+    if is_rate(quantity) and math.isfinite(value) and abs(value) > LARGEST_RATE:
+        return f"above {LARGEST_RATE:g}"
+    if quantity.startswith("share") and math.isfinite(value):
+        return f"{amount(100 * value, '', 100 * low, 100 * high)} %"
+    width = high - low
+    if not (0 < width < math.inf and math.isfinite(value) and value):
+        return number(value, DIGITS)
+    least = 1 if low <= 0 <= high else 2  # digits; one for what may as well be zero
+    place = min(_exponent(width) - 1, _exponent(value) - least + 1)
+    return number(round(value, -place))
+
+
+def spread(low: float, high: float, quantity: str = "") -> str:
+    """An interval, empty if there is none; both ends with the digits that its width supports."""
+    if math.isnan(low) or math.isnan(high) or low == high:
+        return ""
+    ends = [amount(end, quantity, low, high) if end else "0" for end in (low, high)]
+    return ends[0] if ends[0] == ends[1] else " to ".join(ends)
+
+
+def _exponent(value: float) -> int:
+    return math.floor(math.log10(abs(value)))
 
 
 def _superscript(exponent: int) -> str:
@@ -234,7 +284,7 @@ def cell(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, float | int):
-        return number(value)
+        return number(value, DIGITS)
     if isinstance(value, dict | list | tuple):
         return json.dumps(value, default=str, ensure_ascii=False)
     return "" if value is None else str(value).replace("J^T J", "JᵀJ")

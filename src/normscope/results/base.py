@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -48,3 +49,12 @@ def listed(items: Iterable[object], *names: str) -> DataFrame:
 def ranked(columns: dict[str, Any], name: str = "rank") -> DataFrame:
     """A table whose rows are numbered from 1."""
     return framed(columns, index=range(1, len(next(iter(columns.values()))) + 1)).rename_axis(name)
+
+
+def digits(value: float) -> str:
+    """Three digits that count: 2.30, 0.00412, 16.3, 1230; an exponent where zeros would hide it."""
+    if not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "infinity"
+    if value == 0 or not 1e-3 <= abs(value) < 1e5:
+        return f"{value:.3g}"
+    return f"{value:#.3g}".rstrip(".") if abs(value) < 1000 else f"{float(f'{value:.3g}'):.0f}"

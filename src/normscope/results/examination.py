@@ -12,8 +12,10 @@ from normscope.files import write_atomically
 from normscope.record import Record
 from normscope.render import report_package
 from normscope.results.base import DataFrame, framed
+from normscope.results.examination_summary import summary_lines
 from normscope.results.finding import SEVERITIES, UNJUDGED, Evidence, Finding
 from normscope.results.terminal import terminal_view
+from normscope.results.trial import Trial
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +89,7 @@ class Examination(Record):
     Attributes:
         model: the network in words.
         numbers: the few that one would want to see first.
-        findings: most severe first.
+        findings: what warns first, causes before what follows from them.
         measurements: results by name; each is a record with its own table and chart.
         plan: what was to be measured, and what became of it.
         convention: every setting that was in effect.
@@ -95,6 +97,7 @@ class Examination(Record):
         partial: why it is not complete; empty if it is.
         version: version of normscope.
         notes: what to know about the conditions of the measurements.
+        answer: the first line: will it train at this learning rate, and if not, why?
     """
 
     model: str
@@ -107,6 +110,7 @@ class Examination(Record):
     partial: str = ""
     version: str = ""
     notes: tuple[str, ...] = field(default=())
+    answer: str = ""
 
     def __getitem__(self, name: str) -> Any:
         """The measurement called ``name``."""
@@ -161,19 +165,8 @@ class Examination(Record):
         return saved
 
     def summary(self) -> str:
-        """What was found, for a terminal, with the advice."""
-        lines = [*self.unjudged, f"{self.model}: {self.plan.data}"]
-        lines += [f"  {number}" for number in self.numbers]
-        for finding in self.above("note"):
-            if finding.severity == UNJUDGED:  # its title stands at the top
-                lines += ["", f"  {finding.meaning}"]
-                continue
-            lines += ["", f"{finding.severity.upper()}  {finding.title}" + _where(finding)]
-            lines += [f"  {item}" for item in finding.evidence[:2]]
-            lines += [f"  {finding.meaning}"]
-            lines += [f"  -> {finding.advice}"] if finding.advice else []
-        lines += ["", *self.remarks]
-        return "\n".join(lines + ([f"NOT COMPLETE: {self.partial}"] if self.partial else []))
+        """The answer, and what was found, in at most 25 lines for a terminal."""
+        return "\n".join(summary_lines(self))
 
     @property
     def unjudged(self) -> tuple[str, ...]:
@@ -187,12 +180,24 @@ class Examination(Record):
         other = "other " if self.above("note")[len(self.unjudged) :] else ""
         passed = f"{fine} {other}check{'' if fine == 1 else 's'} passed"
         passed = f"No issues found ({passed})" if self.worst == "ok" else passed
+        reasons = dict[tuple[str, str], list[str]]()
+        for step in (s for s in self.plan.steps if s.status != "ok"):
+            reasons.setdefault((step.status, step.reason), []).append(step.name)
         return (
-            (f"{passed}; " if fine else "") + f"{self.seconds:.1f} s",
+            (f"{passed}; " if fine else "") + f"{self.seconds:.1f} s{self._of_trial}",
             *(() if self.unjudged else self._unprobed),
-            *(f"{s.name} {s.status}: {s.reason}" for s in self.plan.steps if s.status != "ok"),
+            *(f"{', '.join(names)} {how}: {why}" for (how, why), names in reasons.items()),
             *self.notes,
         )
+
+    @property
+    def _of_trial(self) -> str:
+        """What of the time the trial took."""
+        trial: Trial | None = self.measurements.get("trial")
+        if trial is None:
+            return ""
+        cost = f"{trial.seconds:.1f} s of the trial, {trial.gradients:.0f} gradients"
+        return f" ({cost}{'; left out: ' * bool(trial.left_out)}{trial.left_out})"
 
     @property
     def _unprobed(self) -> tuple[str, ...]:
@@ -233,7 +238,3 @@ def _two_digits(number: float) -> str:
 
 def _memory(count: int) -> str:
     return f"{_two_digits(count / 1e9)} GB" if count >= 1e9 else f"{_two_digits(count / 1e6)} MB"
-
-
-def _where(finding: Finding) -> str:
-    return f"  [{finding.layer}]" if finding.layer else ""

@@ -207,7 +207,7 @@ def _change(rule: str, first: Finding | None, second: Finding | None) -> Finding
 def _settings(first: Examination, second: Examination) -> tuple[SettingChange, ...]:
     a = first.convention | {"data": first.plan.data, "version": first.version}
     b = second.convention | {"data": second.plan.data, "version": second.version}
-    names = [key for key in dict.fromkeys([*a, *b]) if key != "trial"]  # which is no setting
+    names = list(dict.fromkeys([*a, *b]))
     keys = [key for key in names if a.get(key) != b.get(key)]
     return tuple(SettingChange(key, a.get(key), b.get(key)) for key in keys)
 

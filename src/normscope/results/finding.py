@@ -46,7 +46,15 @@ class Evidence(Record):
     def __str__(self) -> str:
         spread = f" ({self.spread})" if self.spread else ""
         line = "" if self.threshold is None else f", threshold {self.threshold:.3g}"
-        return f"{self.quantity} = {self.value:.4g}{spread}{line}"
+        return f"{self.quantity} = {self.value:.{self._digits}g}{spread}{line}"
+
+    @property
+    def _digits(self) -> int:
+        """Digits that the interval supports; three without one."""
+        wide = (self.high - self.low) / 2
+        if not (self.spread and 0 < wide < math.inf and self.value):
+            return 3
+        return int(min(max(math.log10(abs(self.value) / wide) + 1, 1), 4))
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,6 +91,11 @@ class Finding(Record):
     def rank(self) -> int:
         """0 for ok to 4 for a problem."""
         return SEVERITIES.index(self.severity)
+
+    @property
+    def warns(self) -> bool:
+        """Whether something should be changed: a warning or a problem."""
+        return self.severity in ("warning", "problem")
 
     def __str__(self) -> str:
         where = f" [{self.layer}]" if self.layer else ""

@@ -17,11 +17,13 @@ from normscope.results.density import SpectralDensity
 from normscope.results.gradients import Gradients
 from normscope.results.layout import Layout
 from normscope.results.learning_rate import LRAdvice
+from normscope.results.modes import Modes
 from normscope.results.outliers import LeadingDirections
 from normscope.results.prediction import PredictionSet
 from normscope.results.regularization import BatchNormRegularization
 from normscope.results.spectrum import Spectrum
 from normscope.results.stability import StabilityLimit
+from normscope.results.trial import Trial
 from normscope.results.what_if import WhatIf
 
 P = 0.5  # share of kappa_p that is shown
@@ -119,6 +121,22 @@ def _gradients(found: Gradients) -> Iterator[KeyNumber]:
             float(found.outputs.predicted[found.outputs.favoured]),
             f"class {found.outputs.favoured}",
         )
+
+
+def _modes(found: Modes) -> Iterator[KeyNumber]:
+    for name, score in found.scores.items():
+        share = "" if math.isnan(score.accuracy) else f"accuracy {score.accuracy:.3g}, "
+        yield KeyNumber(f"loss, {name}", score.loss, f"{share}{score.num_samples} samples")
+
+
+def _trial(found: Trial) -> Iterator[KeyNumber]:
+    for rung in found.rungs:
+        if math.isfinite(rung.after):
+            name = f"loss after {rung.updates} updates at {rung.factor:g} times the rate"
+            yield KeyNumber(name, rung.after, f"{found.before:.3g} before")
+    if not math.isnan(found.constant):
+        yield KeyNumber("loss of the best constant prediction", found.constant, "to get below")
+    yield KeyNumber("gradients that the trial took", found.gradients, "of the loss of one batch")
 
 
 def _outliers(found: LeadingDirections) -> Iterator[KeyNumber]:
@@ -246,6 +264,8 @@ READINGS: dict[str, Callable[[Any], Iterator[KeyNumber]]] = {
     "LRAdvice": _advice,
     "Layout": _layout,
     "LeadingDirections": _outliers,
+    "Modes": _modes,
+    "Trial": _trial,
     "PredictionSet": _prediction,
     "SpectralDensity": _density,
     "Spectrum": _spectrum,

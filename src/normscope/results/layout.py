@@ -52,18 +52,9 @@ class NormUse(Record):
         number: depth of the layers before it, 0 if there is none.
         used: whether a forward pass reaches it, in training or in evaluation mode.
         gamma: root mean square of its scale; 1 without one.
-        mean_gap: root mean square over channels of (batch mean - running mean) / running
-            deviation; NaN without running statistics.
-        variance_ratio: geometric mean over channels of batch variance / running variance, each
-            with the layer's eps; NaN without running statistics.
-        variance_gap: how far the two are apart, as a factor from 1 on: root mean square of the
-            logarithm over channels, where opposite deviations do not cancel.
-        updates: batches behind its running statistics; -1 if that is not known.
         frozen: whether it is a batch norm in evaluation mode in a network in train mode, which
             normalizes by its stored statistics in training too.
         over_batch: whether it normalizes over the batch in training, and is used.
-        initial: share of their initial values that the running statistics still hold: 1 before the
-            first update, (1 - momentum)^updates after; 0 if it is not known.
     """
 
     name: str
@@ -71,13 +62,8 @@ class NormUse(Record):
     number: int
     used: bool
     gamma: float
-    mean_gap: float = float("nan")
-    variance_ratio: float = float("nan")
-    variance_gap: float = float("nan")
-    updates: int = -1
     frozen: bool = False
     over_batch: bool = False
-    initial: float = 0.0
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -151,9 +137,7 @@ class Layout(Drawable):
 
     def to_frame(self) -> pd.DataFrame:
         """One row per normalization layer."""
-        columns = ["name", "kind", "number", "used", "gamma", "mean_gap", "variance_ratio"]
-        columns += ["variance_gap", "updates", "frozen", "over_batch"]
-        return listed(self.norms, *columns)
+        return listed(self.norms, "name", "kind", "number", "used", "gamma", "frozen", "over_batch")
 
     def summary(self) -> str:
         """A few lines for a terminal."""

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from normscope.results.base import Drawable
 
@@ -66,3 +69,25 @@ class Panel(Drawable):
     log_x: bool = False
     log_y: bool = False
     note: str = ""
+
+
+def curve(name: str, x: Any, groups: Any, *, style: str = "points", log: bool = False) -> Curve:
+    """Means over the last axis of ``groups`` with intervals of two standard errors.
+
+    Args:
+        name: in the legend.
+        x: places on the horizontal axis.
+        groups: for each place the values of its networks or seeds, or one value.
+        style: as in ``Curve``.
+        log: geometric means and intervals, for a logarithmic axis.
+    """
+    rows = [np.atleast_1d(np.asarray(group, float)) for group in groups]
+    rows = [np.log10(row) for row in rows] if log else rows
+    middle = np.array([row.mean() for row in rows])
+    half = [2 * row.std(ddof=1) / np.sqrt(len(row)) if len(row) > 1 else np.nan for row in rows]
+    ends = np.array([middle, middle - half, middle + half])
+    ends = 10**ends if log else ends
+    known = bool(np.all(np.isfinite(ends[1:])))
+    y, low, high = (tuple(float(v) for v in end) for end in ends)
+    plain = tuple(v if isinstance(v, str) else float(v) for v in x)
+    return Curve(name, plain, y, low if known else (), high if known else (), style)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, overload
 
 import numpy as np
 
-from normscope.checks import Array
+from normscope.checks import Array, checked_positive
 from normscope.errors import InputError, TheoryError
+from normscope.record import Record
 from normscope.results.base import DataFrame, Drawable, framed
+from normscope.results.gradient_kernel import numbers
 from normscope.spec import NetworkSpec
 
 NUMBERS = ("lambda_max", "lambda_max_split", "lower", "upper", "trace", "mean_eigenvalue")
@@ -21,14 +24,40 @@ SHOWN = (  # columns of a summary
 
 
 @dataclass(frozen=True, eq=False)
+class Contribution(Record):
+    """What the parameters of one kind in one layer add.
+
+    Attributes:
+        layer: name of the layer; ``""`` for all layers together.
+        kind: weight, bias, gamma or beta.
+        mean_direction: their part of the mean direction's eigenvalue.
+        top: their part of lambda_max, along its own eigenvector.
+        trace: their part of the trace.
+        parameters: how many they are.
+        head: whether the layer is the read-out.
+        grows: whether the part is proportional to the width of the network.
+    """
+
+    layer: str
+    kind: str
+    mean_direction: float
+    top: float
+    trace: float
+    parameters: int
+    head: bool
+    grows: bool
+
+
+@dataclass(frozen=True, eq=False)
 class Prediction(Drawable):
     """Mean-field prediction of the Fisher matrix F = J^T J / T of one network.
 
     The chart: each layer's share of lambda_max.
 
     Attributes:
-        spec: the network.
-        theory: ``"corrected"``, ``"frozen"``, ``"wei2019"`` or ``"wei2019-as-plotted"``.
+        spec: the network; None for one that was read off a module.
+        theory: ``"graph"``, ``"corrected"``, ``"frozen"``, ``"wei2019"`` or
+            ``"wei2019-as-plotted"``.
         samples: T, or None for the limit T to infinity.
         parameters: ``"weights"`` or ``"all"``.
         lambda_max: largest eigenvalue to leading order, or None; ``reason`` says why.
@@ -58,9 +87,24 @@ class Prediction(Drawable):
             layer; None for convolutions and without hidden layers.
         kappa1: A1 / (alpha M), Karakida's kappa_1; None where alpha or A1 is.
         kappa2: A2 / (alpha M).
+        network: what the network is called where there is no spec.
+        level: detail of ``"graph"``: ``"homogeneous"``, ``"positions"`` or ``"gram"``.
+        statistics: what batch norm does: ``"batch"``, ``"frozen"`` or ``"running"``.
+        mean_direction: eigenvalue of the mean over samples, 1^T Theta 1 / T^2; lambda_max is
+            larger where the bulk of the spectrum leads.
+        layers: names of the layers of ``per_layer``, for ``"graph"``. Its order parameters are
+            those of the layers with weights, in their order: mean squares of inputs (qhat) and
+            outputs (q), and qtilde, the squared derivatives of one output summed over the layer.
+        contributions: by layer and kind of parameter.
+        kernels: Theta of one output, by what it does with the width: ``"head"`` and ``"hidden"``
+            stay, ``"head grows"`` and ``"hidden grows"`` are proportional to it. Two numbers,
+            diagonal and off-diagonal, or all pairs of samples.
+        outputs: C, for ``"graph"``.
+        head_channels: channels that enter the read-out.
+        width: factor on the width of every hidden layer; see ``scaled``.
     """
 
-    spec: NetworkSpec
+    spec: NetworkSpec | None
     theory: str
     samples: int | None
     parameters: str
@@ -84,6 +128,16 @@ class Prediction(Drawable):
     alpha: float | None = None
     kappa1: float | None = None
     kappa2: float | None = None
+    network: str = ""
+    level: str | None = None
+    statistics: str | None = None
+    mean_direction: float | None = None
+    layers: tuple[str, ...] = ()
+    contributions: tuple[Contribution, ...] = ()
+    outputs: int | None = None
+    kernels: dict[str, Array] = field(default_factory=dict)
+    head_channels: int | None = None
+    width: float = 1.0
 
     @property
     def ok(self) -> bool:
@@ -110,9 +164,55 @@ class Prediction(Drawable):
             )
         return 2 * (1 + momentum) / self.lambda_max if self.lambda_max > 0 else float("inf")
 
+    def scaled(self, width: float) -> Prediction:
+        """The prediction for a network that is ``width`` times as wide in every hidden layer.
+
+        One pass gives all widths: the parts of weights with hidden inputs are proportional to the
+        width, all others do not depend on it. For ``theory="graph"`` without a norm on the outputs.
+
+        Example:
+            >>> import normscope as ns
+            >>> narrow = ns.predict(ns.mlp([20, 50, 50, 1]), samples=100, theory="graph")
+            >>> wide = ns.predict(ns.mlp([20, 100, 100, 1]), samples=100, theory="graph")
+            >>> round(narrow.scaled(width=2).lambda_max / wide.lambda_max, 6)
+            1.0
+        """
+        factor = checked_positive(width, "width")
+        if not self.kernels or self.head_channels is None or self.outputs is None:
+            raise TheoryError(
+                "Other widths follow from one pass for theory='graph' without a norm on the "
+                f"outputs. This prediction is of theory {self.theory!r}: predict the wider network."
+            )
+        kernels = {k: v * factor if k.endswith("grows") else v for k, v in self.kernels.items()}
+        channels = max(1, round(self.head_channels * factor))
+        samples = math.inf if self.samples is None else float(self.samples)
+        made = numbers(kernels, samples=samples, outputs=self.outputs, channels=channels)
+        parts = tuple(_wider(part, factor) for part in self.contributions)
+        count = sum(part.parameters for part in parts)
+        return replace(
+            self,
+            **made,
+            spec=None,
+            network=self.network or "the network",
+            mean_eigenvalue=made["trace"] / count,
+            num_parameters=count,
+            per_layer=np.array([_of_layer(parts, name) for name in self.layers]),
+            per_kind=kinds_of(parts),
+            contributions=parts,
+            kernels=kernels,
+            head_channels=channels,
+            width=self.width * factor,
+            alpha=None,
+            kappa1=None,
+            kappa2=None,
+        )
+
     def to_frame(self) -> DataFrame:
         """One row per layer: sizes, order parameters, share of lambda_max."""
         spec, order = self.spec, self.order_parameters
+        if spec is None:
+            rows = {n: v for n, v in order.items() if len(v) == len(self.layers)}
+            return framed({"layer": self.layers, **rows, "lambda_share": self.per_layer})
         frame = {
             "layer": np.arange(1, spec.depth + 1),
             "fan_in": spec.fan_ins,
@@ -124,12 +224,13 @@ class Prediction(Drawable):
 
     def row(self, momentum: float = 0.0) -> dict[str, Any]:
         """The headline numbers as one row of a table."""
-        norm = self.spec.norm
+        norm = None if self.spec is None else self.spec.norm
+        last = None if self.spec is None else self.spec.last_norm
         known = self.lambda_max is not None
         return {
             "norm": "none" if norm is None else norm.kind,
             "gamma": None if norm is None else norm.gamma,
-            "last_norm": self.spec.last_norm or "none",
+            "last_norm": last or "none",
             **{name: getattr(self, name) for name in ("theory", "samples", *NUMBERS)},
             "critical_lr": self.critical_lr(momentum) if known else None,
             "flags": self.reason or "",
@@ -143,6 +244,31 @@ class Prediction(Drawable):
         value = "None" if self.lambda_max is None else f"{self.lambda_max:.6g}"
         limit = "infinity" if self.samples is None else self.samples
         return f"Prediction(lambda_max={value}, theory={self.theory!r}, samples={limit})"
+
+
+def kinds_of(parts: Iterable[Contribution]) -> dict[str, float]:
+    """Terms of lambda_max by kind of parameter."""
+    made: dict[str, float] = {}
+    for part in parts:
+        made[part.kind] = made.get(part.kind, 0.0) + part.top
+    return made
+
+
+def _of_layer(parts: Iterable[Contribution], layer: str) -> float:
+    return sum(part.top for part in parts if part.layer == layer)
+
+
+def _wider(part: Contribution, factor: float) -> Contribution:
+    """The same part of a network whose hidden layers are ``factor`` times as wide."""
+    growth = factor if part.grows else 1.0
+    power = (part.grows and part.kind == "weight") + (not part.head)
+    return replace(
+        part,
+        mean_direction=part.mean_direction * growth,
+        top=part.top * growth,
+        trace=part.trace * growth,
+        parameters=round(part.parameters * factor**power),
+    )
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 SEVERE = "bold red"
 COLOURS = {
-    "ok": "green", "note": "cyan", "warning": "yellow", "unjudged": SEVERE, "problem": SEVERE,
+    "ok": "green", "note": "cyan", "warning": "yellow", "unjudged": "red", "problem": "red",
 }  # fmt: skip
 
 
@@ -21,7 +21,9 @@ def terminal_view(examination: Examination) -> Any:
 
     findings = examination.above("note")
     return Group(
-        *(Text(line, style=SEVERE) for line in examination.unjudged),
+        Text(examination.answer, style=_colour(examination)),
+        *([Text(f"NOT COMPLETE: {examination.partial}", style=SEVERE)]
+          if examination.partial else []),
         Text(examination.model, style="bold"),
         Text(_conditions(examination), style="dim"),
         "",
@@ -29,9 +31,11 @@ def terminal_view(examination: Examination) -> Any:
         "",
         *_findings(findings),
         *(Text(line, style="dim") for line in examination.remarks),
-        *([Text(f"NOT COMPLETE: {examination.partial}", style=SEVERE)]
-          if examination.partial else []),
     )  # fmt: skip
+
+
+def _colour(examination: Examination) -> str:
+    return f"bold {COLOURS['ok' if examination.worst == 'note' else examination.worst]}"
 
 
 def _conditions(examination: Examination) -> str:
@@ -70,5 +74,7 @@ def _findings(findings: tuple[Finding, ...]) -> list[Any]:
             said.append(f"\n{item}", style="not bold dim")
         said.append(f"\n{finding.meaning}", style="not bold")
         said.append(f"\n-> {finding.advice}" if finding.advice else "", style="not bold green")
-        table.add_row(Text(finding.severity.upper(), style=COLOURS[finding.severity]), said)
+        table.add_row(
+            Text(finding.severity.upper(), style=f"bold {COLOURS[finding.severity]}"), said
+        )
     return [table]

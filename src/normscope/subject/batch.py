@@ -77,6 +77,21 @@ class Batch:
         return self.mapped(Tensor.clone)
 
 
+def form_of(batch: Batch) -> str:
+    """The tensors of a batch in words: kind and number of axes, whatever their sizes."""
+    return _in_words(batch, lambda t: f"{'float' if t.is_floating_point() else t.dtype} {t.ndim}-d")
+
+
+def shapes_of(batch: Batch) -> str:
+    """Shapes of a batch's tensors, without the samples' axis."""
+    return _in_words(batch, lambda t: str(tuple(t.shape[1:])))
+
+
+def _in_words(batch: Batch, say: Callable[[Tensor], str]) -> str:
+    leaves = pytree.tree_leaves((batch.inputs, batch.targets))
+    return ", ".join(say(t).removeprefix("torch.") for t in leaves if isinstance(t, Tensor))
+
+
 def joined(batches: list[Batch]) -> Batch:
     """The samples of several batches as one."""
     trees = [pytree.tree_map(_named, (b.inputs, b.targets), is_leaf=_is_words) for b in batches]

@@ -116,6 +116,19 @@ class ParameterSet:
             )
 
 
+def every_parameter(model: nn.Module) -> ParameterSet:
+    """All floating-point parameters of a model, trainable or not; an error if it has none."""
+    named = dict(model.named_parameters())
+    real = {name: p for name, p in named.items() if p.is_floating_point()}
+    if not real:
+        raise InputError(
+            f"{type(model).__name__} has no floating-point parameters, so there is no layer to "
+            "measure. Pass the module that holds the layers."
+        )
+    shapes, dtypes = zip(*((p.shape, computed_dtype(p.dtype)) for p in real.values()), strict=True)
+    return ParameterSet(tuple(real), shapes, dtypes, "all parameters")
+
+
 def parameter_kinds(model: nn.Module) -> dict[str, str]:
     """``"weight"``, ``"bias"``, ``"norm"`` or ``"other"`` for each parameter.
 

@@ -8,3 +8,4 @@ from normscope.sweeps.plan import Plan as Plan
 from normscope.sweeps.plan import Trial as Trial
 from normscope.sweeps.store import Store as Store
 from normscope.sweeps.store import StoreError as StoreError
+from normscope.sweeps.table import Table as Table

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -228,11 +229,11 @@ def _prediction(
         equations=tuple(all_equations),
         A1=entries[0],
         A2=entries[1],
-        **_kappas(spec, sums),
+        **kappas_of(spec, sums),
     )
 
 
-def _kappas(spec: NetworkSpec, sums: tuple[float, float] | None) -> dict[str, float]:
+def kappas_of(spec: NetworkSpec, sums: tuple[float, float] | None) -> dict[str, Any]:
     """alpha, kappa_1 and kappa_2 where they are defined."""
     if sums is None or spec.depth < 2 or any(layer.is_conv for layer in spec.layers):
         return {}

@@ -17,10 +17,12 @@ from normscope.seeds import checked_seed
 from normscope.spec import NetworkSpec
 from normscope.theory.assemble import assembled, assembled_from_data
 from normscope.theory.grams import PRINTED, gram_of
+from normscope.theory.graph.answer import predict_spec
 from normscope.theory.kernel import input_gram
 from normscope.theory.meanfield.networks import shape_of, stack
 
-THEORIES = ("corrected", "frozen", *PRINTED)
+GRAPH = "graph"
+THEORIES = ("corrected", "frozen", *PRINTED, GRAPH)
 PARAMETER_SETS = ("weights", "all")
 
 
@@ -42,6 +44,8 @@ def predict(
     parameters: str = ...,
     inputs: ArrayLike | Images | None = ...,
     outputs: ArrayLike | None = ...,
+    statistics: str = ...,
+    level: str | None = ...,
     seed: int = ...,
 ) -> Prediction: ...
 @overload
@@ -53,6 +57,8 @@ def predict(
     parameters: str = ...,
     inputs: ArrayLike | Images | None = ...,
     outputs: ArrayLike | None = ...,
+    statistics: str = ...,
+    level: str | None = ...,
     seed: int = ...,
 ) -> Prediction | PredictionSet: ...
 def predict(
@@ -63,6 +69,8 @@ def predict(
     parameters: str = "weights",
     inputs: ArrayLike | Images | None = None,
     outputs: ArrayLike | None = None,
+    statistics: str = "batch",
+    level: str | None = None,
     seed: int = 0,
 ) -> Prediction | PredictionSet:
     """Largest eigenvalue, bounds and trace of F = J^T J / T of a random wide network.
@@ -73,16 +81,23 @@ def predict(
         theory: ``"corrected"`` (batch norm in train mode, full Jacobian), ``"frozen"``
             (statistics held constant), ``"wei2019"`` (as printed) or ``"wei2019-as-plotted"``
             (as in the paper's figures: the positions of convolutions are counted right, dense
-            networks are as printed); a tuple gives all of them. Without batch norm only
-            ``"wei2019"`` differs.
+            networks are as printed), or ``"graph"`` (kernels passed forward node by node: every
+            order of 1/T, real inputs with every norm, convolutions with their borders); a tuple
+            gives all of them. Without batch norm only ``"wei2019"`` differs.
         parameters: ``"weights"``, as in the papers, or ``"all"``: biases, gamma and beta too
             (Wei's theories have weights only).
         inputs: real data in place of iid Gaussian inputs, an array (samples, features) or a
-            ``DataSet``; dense networks.
+            ``DataSet``; dense networks, for ``"graph"`` all.
         outputs: outputs (samples, classes) of one network before a norm on the outputs; layer,
             batch and variance norm there divide by their spread, which differs from network to
             network. None: layer norm draws random ones, the others take the theory's spread.
-        seed: for the random outputs of layer norm on the outputs, the only random part.
+        statistics: for ``"graph"``: batch norm in train mode (``"batch"``), with constant
+            statistics (``"frozen"``) or with stored ones (``"running"``).
+        level: for ``"graph"``: ``"homogeneous"``, ``"positions"`` or ``"gram"``; None takes gram
+            for dense networks and positions for convolutions, and a coarser one if that costs
+            too much.
+        seed: for the random outputs of layer norm on the outputs, and for the Gaussian inputs
+            that ``level="gram"`` draws where there are no real ones.
 
     Returns:
         A ``Prediction``; a ``PredictionSet`` (spec by spec, theory by theory) if several specs
@@ -100,6 +115,12 @@ def predict(
     specs = [spec] if isinstance(spec, str) or not isinstance(spec, Iterable) else list(spec)
     theories = tuple(theory) if isinstance(theory, list | tuple) else (theory,)
     _check(specs, theories, parameters)
+    others = tuple(theory for theory in theories if theory != GRAPH)
+    if others and (statistics != "batch" or level is not None):
+        raise InputError(
+            f"statistics and level belong to theory='graph'. Got {theories}. Leave them out, or "
+            "ask for theory='graph' alone; theory='frozen' holds the statistics constant."
+        )
     checked_seed(seed)
     count = _checked_samples(samples)
     realised = None if outputs is None else _realised(outputs, specs, count)
@@ -109,10 +130,19 @@ def predict(
                 "inputs and outputs were both given. outputs serve layer, batch and variance norm "
                 "on the outputs, which the theory does not cover for real inputs: leave one out."
             )
-        made = _from_data(specs, theories, samples, parameters, inputs)
+        known = _from_data(specs, others, samples, parameters, inputs) if others else []
     else:
         count = count if realised is None else len(realised)
-        made = _from_theory(specs, theories, count, parameters, seed, realised)
+        known = _from_theory(specs, others, count, parameters, seed, realised)
+    data = inputs.images if isinstance(inputs, Images) else inputs
+
+    def graph(of: NetworkSpec) -> Prediction:
+        return predict_spec(
+            of, data, count, parameters, realised, statistics=statistics, level=level, seed=seed
+        )
+
+    rest = iter(known)
+    made = [graph(of) if name == GRAPH else next(rest) for of in specs for name in theories]
     return PredictionSet(tuple(made)) if several else made[0]
 
 

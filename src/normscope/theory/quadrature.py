@@ -94,6 +94,27 @@ def gaussian_pair_mean(
     return value.reshape(shape)
 
 
+def angular_mean(function: Callable[[Array, Array], Array], scale: float, rho: float) -> float:
+    """E f(u, t) of a function of degree 2, for Gaussian u and t that may both go through a ReLU.
+
+    In polar coordinates the radius gives E r^2 = 2; over the angle the integrand is smooth between
+    the kinks of both ReLUs.
+
+    Args:
+        function: of u and t, with f(c u, c t) = c^2 f(u, t) for c > 0; kinks at u = 0 and t = 0.
+        scale: standard deviation of u; that of t is 1.
+        rho: correlation of u and t.
+    """
+    tilt = np.arccos(rho)
+    kinks = np.array([-np.pi / 2, np.pi / 2, tilt - np.pi / 2, tilt + np.pi / 2])
+    edges = np.sort([-np.pi, np.pi, *((kinks + np.pi) % (2 * np.pi) - np.pi)])
+    x, w = np.polynomial.legendre.leggauss(40)
+    middle, half = (edges[1:] + edges[:-1]) / 2, (edges[1:] - edges[:-1]) / 2
+    angle = middle[:, None] + half[:, None] * x
+    values = function(scale * np.cos(angle), np.cos(angle - tilt))
+    return float(np.sum(values * w * half[:, None]) / np.pi)
+
+
 def correlation(a1: ArrayLike, a2: ArrayLike, b: ArrayLike) -> Array:
     """B / √(a1 a2) clipped to [-1, 1]; 1 where a variance is zero (both are then constant)."""
     norm = np.sqrt(np.asarray(a1, float) * np.asarray(a2, float))

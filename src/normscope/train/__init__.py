@@ -2,6 +2,7 @@
 
 from normscope.measure.divergence import Divergence
 from normscope.train.checkpoint import Checkpoint
+from normscope.train.curve import TrainingCurve
 from normscope.train.diverging import DivergingUpdate, diverging_update
 from normscope.train.evaluate import Evaluation, evaluate
 from normscope.train.gamma_decay import (
@@ -13,6 +14,7 @@ from normscope.train.gamma_decay import (
 )
 from normscope.train.loop import fit
 from normscope.train.lr_range import lr_range_test
+from normscope.train.moments import SecondMoments
 from normscope.train.monitor import Monitor, MonitorProbe, SharpnessProbe, Update
 from normscope.train.optim import optimizers
 from normscope.train.options import TrainingOptions
@@ -50,10 +52,12 @@ __all__ = [
     "MonitorProbe",
     "Refresher",
     "Schedule",
+    "SecondMoments",
     "SharpnessProbe",
     "Stateful",
     "StepDecay",
     "StopTraining",
+    "TrainingCurve",
     "TrainingOptions",
     "TrainingRun",
     "TrialRun",

@@ -120,6 +120,16 @@ class TrainingRun(Record):
             accuracy=np.array([e.validation_accuracy for e in rows], np.float64),
         )
 
+    def updates_below(self, level: float, window: int = 1) -> int | None:
+        """Updates until the mean of the latest ``window`` losses is below a level.
+
+        None if it never is, or if the training diverged.
+        """
+        if self.diverged or len(self.losses) < window:
+            return None
+        below = np.convolve(self.losses, np.full(window, 1 / window), "valid") < level
+        return int(np.argmax(below)) + window if np.any(below) else None
+
     def to_frame(self) -> DataFrame:
         """One row per mini-batch: loss and learning rate."""
         return framed({"loss": self.losses, "lr": self.lrs}).rename_axis("step")

@@ -287,7 +287,7 @@ def test_examined_without_error(name):
     assert unchanged
     assert not found.missing, found.summary()
     assert found["sharpness"].largest > 0
-    assert "lr-above-threshold" in {finding.rule for finding in found.findings}
+    assert "learning-rate" in {finding.rule for finding in found.findings}
     assert len(found.findings) >= (1 if name == "lstm" else 4)
     assert Examination.from_json(found.to_json()) == found
 

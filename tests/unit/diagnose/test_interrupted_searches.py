@@ -62,13 +62,14 @@ def test_an_interrupt_between_two_training_runs(search, monkeypatch):
 
 
 def test_an_interrupt_while_the_rate_is_tried(monkeypatch):
-    def tried(*_):
+    def tried(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(sys.modules["normscope.diagnose.examine"], "tried_rate", tried)
+    monkeypatch.setattr(sys.modules["normscope.diagnose.trial"], "train", tried)
     found = ns.examine(net(), data(), lr=1e3)
     assert found.interrupted
-    assert "learning rate was tried" in found.summary()
+    assert "NOT COMPLETE: interrupted during 'trial'" in found.summary()
+    assert found["trial"].rungs == ()
     assert found["sharpness"].largest > 0
 
 

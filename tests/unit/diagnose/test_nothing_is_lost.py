@@ -35,7 +35,7 @@ def test_a_dead_network_is_examined_to_the_end(dead):
 
 
 def test_a_rule_that_raises_becomes_a_note(monkeypatch):
-    def broken(case):
+    def broken(case, *_):
         raise ZeroDivisionError("division by zero")
 
     name = next(iter(RULES))

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from normscope.diagnose import examine
-from normscope.diagnose.findings import not_judged
+from normscope.diagnose.findings import answer_of, not_judged
 from normscope.measure.probes.layout import norm_layout
 from normscope.results import SEVERITIES, Examination
 
@@ -265,14 +265,14 @@ def test_a_forgotten_final_norm_is_found():
     ):
         found = examine(net, data, optimizer="adam", lr=1e-3)
         [one] = [f for f in found.findings if f.rule == "last-layer-unnormalized"]
-        assert (one.severity, one.layer) == ("warning", "head"), found.summary()
+        assert (one.severity, one.layer) == ("note", "head"), found.summary()
 
 
 def test_every_head_is_looked_at():
     torch.manual_seed(0)
     found = examine(TwoHeads(bare=True), [images()], outputs_fn=first_output)
     [one] = [f for f in found.findings if f.rule == "last-layer-unnormalized"]
-    assert (one.severity, one.layer) == ("warning", "number")
+    assert (one.severity, one.layer) == ("note", "number")
 
 
 def test_gates_and_heads_are_told_from_the_path():
@@ -348,14 +348,16 @@ def test_what_cannot_be_judged_is_said_first(tmp_path):
     share = found.plan.coverage
     assert share < 0.1
     text = f"Could not judge: only {share:.0%} of the parameters are in layers that are known"
-    assert found.summary().splitlines()[0] == text
+    said_first = text.replace("Could not judge", "COULD NOT JUDGE")
+    assert found.answer.startswith(said_first)
+    assert found.summary().replace("\n  ", " ").startswith(said_first)
     assert found.worst == "unjudged"
     first = found.findings[0]
     assert (first.rule, first.severity, first.title) == ("coverage", "unjudged", text)
     assert first.evidence[0].value == share
     for said in ("what a Strange does is not measured", "91 % of the parameters"):
         assert said in first.meaning
-        assert said in found.summary()
+        assert said in " ".join(found.summary().split())
     assert "No issues found" not in found.summary()
     for page in (found._repr_html_(), found.save(tmp_path / "page.html").read_text()):
         assert text in page
@@ -366,9 +368,11 @@ def test_no_check_at_all_is_no_clean_bill(tmp_path):
     net = nn.Sequential(nn.Flatten(), nn.Linear(192, 2))
     few = tuple(part[:4] for part in images())
     found = examine(net, few, optimizer="adam")
-    found = replace(found, findings=(*not_judged(found.plan, found.measurements, ()),))
+    findings = not_judged(found.plan, found.measurements, ())
+    answer = answer_of(findings, {}, None, found.plan.steps)
+    found = replace(found, findings=findings, answer=answer)
     assert found.worst == "unjudged"
-    assert found.summary().splitlines()[0] == "Could not judge: no check could be made"
+    assert found.summary().splitlines()[0] == "COULD NOT JUDGE: no check could be made."
     assert "Not judged (needs" in found.findings[0].meaning
     assert "Could not judge" in found.save(tmp_path / "page.html").read_text()
     assert "checks passed" not in found.summary()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import re
 from dataclasses import replace
 
@@ -18,9 +19,14 @@ from normscope.results import (
     Examination,
     Growth,
     LayerUse,
+    Modes,
+    NormModes,
+    Rung,
+    Score,
     StabilityBound,
     StabilityLimit,
     StabilityTrial,
+    Trial,
 )
 from normscope.results.eigenvalues import MomentSpectrum
 
@@ -49,13 +55,14 @@ def judged(rule, results, **convention):
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 @pytest.mark.parametrize(
-    ("factor", "expected"), [(0.99, "ok"), (1.01, "note"), (99.0, "note"), (101.0, "warning")]
+    ("factor", "expected"), [(1.01, "note"), (99.0, "note"), (101.0, "warning")]
 )
 def test_local_threshold(momentum, factor, expected):
+    """Without a trial or training runs."""
     spectrum = found()["sharpness"]
     top, bound = spectrum.largest, float(spectrum.bounds[0])
     rate = 2 * (1 + momentum)
-    one = judged("lr-above-threshold", {"sharpness": spectrum}, lr=factor * rate / top,
+    one = judged("learning-rate", {"sharpness": spectrum}, lr=factor * rate / top,
                  momentum=momentum)  # fmt: skip
     assert one.severity == expected
     [shown] = one.evidence
@@ -102,8 +109,8 @@ def test_a_network_at_its_floor_need_not_learn():
     for start, expected in ((0.49, "ok"), (0.51, "problem")):
         trial = StabilityTrial(0.1, 0, False, False, 9, start, start, 1.0, False, "", np.ones(9))
         limit = StabilityLimit("diverges", *bounds, trials=(trial,), complete=True, seconds=0.0)
-        assert judged("lr-above-limit", {"stability": limit}, lr=1.0).severity == expected
-        assert judged("lr-above-limit", {"stability": limit}, lr=4.0).severity == "problem"
+        assert judged("learning-rate", {"stability": limit}, lr=1.0).severity == expected
+        assert judged("learning-rate", {"stability": limit}, lr=4.0).severity == "problem"
 
 
 def test_rates_at_which_no_failure_was_looked_for():
@@ -111,42 +118,75 @@ def test_rates_at_which_no_failure_was_looked_for():
     bounds = [StabilityBound(name, 2.0, np.inf) for name in ("diverges", "does-not-learn")]
     limit = StabilityLimit("diverges", *bounds, trials=(), complete=False, seconds=0.0)
     assert findings_of({"stability": limit}, {"lr": 3.0}) == ()
-    assert judged("lr-above-limit", {"stability": limit}, lr=1.5).severity == "ok"
+    assert judged("learning-rate", {"stability": limit}, lr=1.5).severity == "ok"
 
 
 def rated(values, **convention):
-    """The finding about a rate of 3 against a threshold of 2, and those of other rules."""
+    """The findings about a rate of 3 against a threshold of 2."""
     top = found()["sharpness"].largest
     spectrum = replace(found()["sharpness"], values=found()["sharpness"].values / top)
-    return findings_of({"sharpness": spectrum, **values}, {"lr": 3.0, **convention})
+    return findings_of({"sharpness": spectrum, **values}, {"lr": 3.0} | convention)
+
+
+def test_below_the_threshold_nothing_is_said():
+    """Networks diverge below it as well: only a trial or training runs can tell."""
+    assert rated({}, lr=1.9) == ()
+
+
+def tried(*rungs, before=2.3, constant=2.3):
+    """Trials, each (factor, updates, last loss)."""
+    made = tuple(Rung(f, n, n, before, after, (before, before, before)) for f, n, after in rungs)
+    return Trial(3.0, constant, math.nan, before, made)
 
 
 @pytest.mark.parametrize(
-    ("trial", "severity", "words"),
+    ("rungs", "severity", "words"),
     [
-        ("diverged: In 7 updates", "problem", "In 7 updates"),
-        ("rose: In 20 updates", "warning", "In 20 updates"),
-        ("fell: In 20 updates", "note", "In 20 updates"),
-        ("", "note", "does not tell whether training diverges"),
+        ([(1, 25, math.inf), (0.1, 25, 1.5)], "problem", "too large: 25 updates take the loss fr"),
+        ([(1, 25, 9.0), (0.1, 25, 1.5)], "problem", "from 2.30 to 9.00; with a rate 10 times"),
+        ([(1, 25, 2.0), (0.1, 25, 2.3 * 0.65)], "warning", "too large"),
+        ([(1, 25, 1.5), (0.1, 25, 1.5 - 2.3 * 0.09)], "ok", "learns at the learning rate 3"),
+        ([(1, 25, math.inf), (0.1, 25, 2.4)], "problem", "diverges .* smaller rates do not train"),
+        ([(1, 25, math.inf), (0.1, 25, 2.29), (0.1, 100, 1.0)], "problem", "100 take it to 1.00"),
+        ([(1, 25, 2.31), (0.1, 25, 2.31), (0.01, 25, 1.9)], "problem", "100 times smaller"),
+        ([(1, 25, 2.29), (0.1, 25, 2.3), (1000, 25, 1.0)], "warning", "too small.*1000 times larg"),
+        ([(1, 25, 1.6), (0.1, 25, 2.0)], "ok", "learns"),
     ],
 )
-def test_above_the_threshold_a_few_updates_decide(trial, severity, words):
-    [one] = rated({}, trial=trial)
+def test_a_trial_decides_on_the_rate(rungs, severity, words):
+    [one] = [f for f in rated({"trial": tried(*rungs)}) if f.rule == "learning-rate"]
     assert one.severity == severity
-    assert words in one.meaning
-    assert "Eq. (7)" in one.reference
+    assert re.search(words, one.title)
+    assert [e.source for e in one.evidence] == ["trial", "sharpness"]  # both are evidence
+
+
+def test_a_trained_network_at_its_floor_is_left_in_peace():
+    """It may lose a tenth of the constant's loss, and no larger rate is advised."""
+    for after, severity in ((0.004, "ok"), (0.2, "ok"), (0.3, "problem")):
+        made = tried((1, 25, after), (0.1, 25, 0.002), before=0.002)
+        [one] = [f for f in rated({"trial": made}) if f.rule == "learning-rate"]
+        assert one.severity == severity
+
+
+def test_no_learning_is_said_after_a_long_trial_only_and_if_nothing_else_warns():
+    long = (1, 25, 2.3), (0.1, 25, 2.3), (1, 100, 2.3)
+    assert {f.rule for f in rated({"trial": tried(*long[:2])}) if f.warns} == set()
+    assert {f.rule for f in rated({"trial": tried(*long)}) if f.warns} == {"no-learning"}
+    failing = tried((1, 25, math.inf), *long[1:])
+    assert {f.rule for f in rated({"trial": failing}) if f.warns} == {"learning-rate"}
 
 
 @pytest.mark.parametrize(
-    ("learns", "rule"),
-    [((20.0, 30.0), "lr-above-limit"), ((0.5, 0.6), "lr-above-limit"),
-     ((1.0, np.inf), "lr-above-threshold")],
-)  # fmt: skip
-def test_one_finding_about_the_rate(learns, rule):
-    """Where training runs have decided, the curvature is not asked."""
+    ("learns", "words"),
+    [((20.0, 30.0), "is stable"), ((0.5, 0.6), "diverges"), ((1.0, np.inf), "above the local")],
+)
+def test_one_finding_about_the_rate(learns, words):
+    """Where training runs have decided, the curvature is evidence only."""
     bounds = StabilityBound("diverges", *learns), StabilityBound("does-not-learn", *learns)
     limit = StabilityLimit("diverges", *bounds, trials=(), complete=True, seconds=0.0)
-    assert [f.rule for f in rated({"stability": limit})] == [rule]
+    [one] = rated({"stability": limit})
+    assert words in one.title
+    assert {e.source for e in one.evidence} == {"stability", "sharpness"}
 
 
 def gradients(slope, *, scatter=0.0):
@@ -162,7 +202,7 @@ def gradients(slope, *, scatter=0.0):
 
 @pytest.mark.parametrize(
     ("slope", "scatter", "expected"),
-    [(0.97, 0, "ok"), (1.03, 0, "warning"), (-2.0, 0, "ok"), (1.03, 9.0, "ok")],
+    [(0.97, 0, "ok"), (1.03, 0, "note"), (-2.0, 0, "ok"), (1.03, 9.0, "ok")],
 )
 def test_explosion_over_three_layers(slope, scatter, expected):
     """Hidden layers 1 to 4: three steps, three decades at a slope of 1."""
@@ -196,15 +236,15 @@ def layout(**changes):
         ({}, "ok", "its output is not"),
         ({"output_norm": "9", "last_input_norm": None}, "ok", "outputs are normalized"),
         ({"output_norm": "1"}, "ok", "outputs are normalized"),
-        ({"last_input_norm": None}, "warning", "input of the last layer is not"),
+        ({"last_input_norm": None}, "note", "input of the last layer is not"),
         ({"last_input_power": 9.9}, "ok", "its output is not"),
-        ({"last_input_power": 10.1}, "warning", "input of the last layer is not"),
+        ({"last_input_power": 10.1}, "note", "input of the last layer is not"),
     ],
 )
 def test_last_layer(changes, expected, words):
     one = judged("last-layer-unnormalized", layout(**changes))
     assert one.severity == expected
-    if expected == "warning":  # what is shown is the reason
+    if expected == "note":  # what is shown is the reason
         assert one.evidence[0].value > one.evidence[0].threshold
         assert len(one.evidence) == 1 + ("last_input_power" in changes)
     if "output_norm" in changes:  # '1' is a batch norm
@@ -221,21 +261,21 @@ def test_few_norms_say_nothing_about_the_last_layer(hidden, judged_):
 
 @pytest.mark.parametrize(
     ("norm", "power", "expected"),
-    [("1", 9.9, "ok"), ("1", 10.1, "warning"), (None, 1.0, "warning"), ("1", np.nan, "ok")],
+    [("1", 9.9, "ok"), ("1", 10.1, "note"), (None, 1.0, "note"), ("1", np.nan, "ok")],
 )
 def test_another_head(norm, power, expected):
     state = "raw" if norm is None else "act"
     other = LayerUse("other", "linear", 5, state, norm, head=True, power=power)
     one = judged("last-layer-unnormalized", layout(layers=(*found()["layout"].layers, other)))
-    assert (one.severity, one.layer) == (expected, "other" if expected == "warning" else None)
+    assert (one.severity, one.layer) == (expected, "other" if expected == "note" else None)
 
 
 @pytest.mark.parametrize(
     ("states", "expected"),
     [
-        ("norm norm norm raw", "warning"),  # the only one without a norm
+        ("norm norm norm raw", "note"),  # the only one without a norm
         ("norm raw norm raw", "ok"),  # every second one is: it is as the others
-        ("norm raw raw raw", "warning"),
+        ("norm raw raw raw", "note"),
     ],
 )
 def test_a_head_one_layer_behind_a_norm(states, expected):
@@ -269,7 +309,6 @@ def test_skip_connections_that_are_there_are_not_advised(residuals):
     results = layout(residuals=residuals) | {"gradients": gradients(2.0)}
     one = judged("bn-gradient-explosion", results)
     assert ("skip connections" in one.advice) == (not residuals)
-    assert one.severity == ("note" if residuals else "warning")
 
 
 def test_growth_is_fitted_without_gates():
@@ -297,50 +336,154 @@ def test_less_than_half_of_the_parameters_is_not_judged(share, said):
     assert [f.severity for f in part] == ["unjudged"] * said
 
 
-def norms(*changes):
-    kept = found()["layout"].norms
-    usual = {"updates": 50, "mean_gap": 0.1, "variance_gap": 1.0, "initial": 0.01}
-    made = [replace(n, **(usual | c)) for n, c in zip(kept, changes, strict=False)]
-    return layout(norms=tuple(made))
+def modes(*changes, batch=0.2, running=0.2, recomputed=None, **more):
+    """Norms with statistics that fit, and these changes; the best constant loses 1."""
+    fit = {"updates": 50, "momentum": 0.1, "mean_gap": 0.1, "variance_gap": 1.0, "initial": 0.01}
+    made = [
+        NormModes(str(place), "BatchNorm1d", **({"values": 9} | fit | c))
+        for place, c in enumerate(changes or ({},))
+    ]
+    scores = {"train": Score(batch), "batch": Score(batch), "running": Score(running)}
+    remade = None if recomputed is None else Score(recomputed)
+    return {"modes": Modes(**(scores | {"recomputed": remade, "norms": tuple(made)} | more))}
+
+
+def evaluated(results, rule="running-statistics", **more):
+    return judged(rule, results, **({"chance": 1.0} | more))
 
 
 @pytest.mark.parametrize(
-    ("changes", "expected", "layer"),
+    ("changes", "losses", "expected", "layer"),
     [
-        ([{}, {}], "ok", None),
-        ([{"mean_gap": 0.49}, {}], "ok", None),
-        ([{}, {"mean_gap": 0.51}], "warning", "4"),
-        ([{"variance_gap": 1.98}, {}], "ok", None),
-        ([{"variance_gap": 2.02}, {}], "warning", "1"),
-        ([{"initial": 1}, {"initial": 1, "mean_gap": 9.0}], "ok", None),
-        ([{"initial": 1}, {"mean_gap": 9.0}], "warning", "4"),
-        ([{}, {"initial": 0.051, "mean_gap": 9.0}], "ok", None),
-        ([{}, {"initial": 0.049, "mean_gap": 9.0}], "warning", "4"),
+        ([{}, {}], (0.2, 9.0), "ok", None),  # nothing that statistics explain
+        ([{}, {"mean_gap": 9.0}], (0.2, 0.34), "ok", None),
+        ([{}, {"mean_gap": 9.0}], (0.2, 0.36), "warning", "1"),
+        ([{}, {"mean_gap": 0.99}], (0.2, 0.36), "ok", None),
+        ([{}, {"mean_gap": 1.01}], (0.2, 0.36), "warning", "1"),
+        ([{"variance_gap": 1.98}, {}], (0.2, 0.36), "ok", None),
+        ([{"variance_gap": 2.02}, {}], (0.2, 0.36), "warning", "0"),
+        ([{"mean_gap": 9.0}], (0.01, 0.059), "ok", None),  # more than twice, but little
+        ([{"mean_gap": 9.0}], (0.01, 0.061), "warning", "0"),
+        ([{"mean_gap": 9.0}], (0.06, 0.115), "ok", None),  # less than twice
+        ([{"mean_gap": 9.0}], (0.2, 0.49), "warning", "0"),
+        ([{"mean_gap": 9.0}], (0.2, 0.51), "problem", "0"),
+        ([{"mean_gap": 9.0}], (0.2, math.nan), "problem", "0"),
+        ([{"mean_gap": 9.0}], (0.6, 0.9), "warning", "0"),
+        ([{"initial": 0.051, "mean_gap": 9.0}], (0.6, 0.9), "note", "0"),
+        ([{"initial": 0.051, "mean_gap": 9.0, "updates": 19}], (0.6, 0.9), "ok", None),
+        ([{"initial": 0.051, "mean_gap": 9.0}], (0.6, 0.6), "ok", None),
+        ([{"initial": 0.049, "mean_gap": 9.0}], (0.6, 0.9), "warning", "0"),
+        ([{"initial": 0.9, "mean_gap": 9.0}], (0.49, 0.9), "problem", "0"),
+        ([{"initial": 0.9, "mean_gap": 9.0}], (0.51, 0.9), "note", "0"),
+        ([{}, {"initial": 0.051}], (0.2, 0.36), "warning", "0"),  # held initial values explain it
+        ([{}, {"initial": 0.049}], (0.2, 0.36), "ok", None),
+        ([{"initial": 0.9}, {}, {"mean_gap": 9.0}], (0.6, 0.9), "warning", "2"),
+        ([{"initial": 1.0, "mean_gap": math.inf}], (0.6, math.nan), "warning", "0"),
     ],
 )
-def test_running_statistics(changes, expected, layer):
-    one = judged("running-statistics", norms(*changes))
+def test_running_statistics(changes, losses, expected, layer):
+    one = evaluated(modes(*changes, batch=losses[0], running=losses[1]))
     assert (one.severity, one.layer) == (expected, layer)
 
 
-def test_the_larger_gap_of_running_statistics_is_shown_first():
-    for changes, shown in (({"mean_gap": 0.6}, 0.6), ({"mean_gap": 0.6, "variance_gap": 9.0}, 9.0)):
-        one = judged("running-statistics", norms(changes))
-        assert one.evidence[0].value == shown > one.evidence[0].threshold
+@pytest.mark.parametrize(
+    ("batch", "running", "left", "expected"),
+    [(0.2, 0.6, 0.45, "ok"), (0.2, 0.6, 0.35, "warning"), (0.1, 0.34, 0.11, "warning"),
+     (0.1, 0.31, 0.11, "note"), (0.1, 0.19, 0.11, "ok")],
+)  # fmt: skip
+def test_small_distances_where_recomputing_helps(batch, running, left, expected):
+    one = evaluated(modes(batch=batch, running=running, recomputed=left), chance=1.5)
+    assert one.severity == expected
 
 
 @pytest.mark.parametrize(
-    ("loss", "updates", "initial", "expected"),
-    [(0.51, 0, 1.0, "ok"), (0.49, 0, 1.0, "problem"), (0.49, 5, 0.6, "warning"),
-     (0.51, 5, 0.6, "ok")],
-)  # fmt: skip
-def test_a_trained_network_with_initial_statistics(loss, updates, initial, expected):
-    """As after copying trained weights without the buffers; chance is a loss of 1."""
-    results = norms({"updates": updates, "initial": initial, "variance_gap": 9.0})
-    results["gradients"] = replace(found()["gradients"], loss=loss)
-    one = judged("running-statistics", results, chance=1.0)
+    ("changes", "words"),
+    [
+        ([{"initial": 1.0, "updates": 0}] * 2, "never updated, or not averaged"),
+        ([{"initial": 1.0, "updates": 50, "momentum": 0.0}] * 2, "momentum 0 never"),
+        ([{"initial": 1.0, "updates": 0}, {}], "those of '0' were never updated"),
+        ([{"initial": 0.8, "momentum": 0.001}] * 2, "momentum 0.001 is too small for 50 updates"),
+        ([{"momentum": math.nan}], "averages all batches since the start"),
+        ([{}], "other data"),
+    ],
+)
+def test_the_cause_of_statistics_that_do_not_fit(changes, words):
+    changes = [{"mean_gap": 9.0} | c for c in changes]
+    one = evaluated(modes(*changes, running=0.9, recomputed=0.25))
+    assert words in one.meaning
+    assert "the loss is 0.25 in evaluation mode, before 0.9" in one.meaning
+    assert "recompute-statistics" in one.advice
+    again = evaluated(modes({"mean_gap": 9.0}, running=0.9, recomputed=0.9), batch=15)
+    assert "batches of 15 scatter" in again.meaning
+
+
+@pytest.mark.parametrize(
+    ("samples", "batch", "expected"), [(15, 0.46, "warning"), (16, 0.46, "ok"), (15, 0.34, "ok")]
+)
+def test_batches_too_small_for_batch_norm(samples, batch, expected):
+    one = evaluated(modes(batch=batch, running=0.2), batch=samples)
     assert one.severity == expected
-    assert one.evidence[0].value == initial
+
+
+def test_without_a_constant_the_loss_must_double():
+    for running, expected in ((0.39, "ok"), (0.41, "warning")):
+        one = evaluated(modes({"mean_gap": 9.0}, running=running), chance=math.nan)
+        assert one.severity == expected
+
+
+def test_the_larger_gap_of_running_statistics_is_shown_first():
+    for changes, shown in (({"mean_gap": 1.2}, 1.2), ({"mean_gap": 1.2, "variance_gap": 9.0}, 9.0)):
+        one = evaluated(modes(changes, running=0.9))
+        gaps = [e for e in one.evidence if "variances" in e.quantity or "means" in e.quantity]
+        assert gaps[0].value == shown > gaps[0].threshold
+        assert one.evidence[0].value == 0.9 > one.evidence[0].threshold
+
+
+@pytest.mark.parametrize(
+    ("train", "thawed", "off", "initial", "expected"),
+    [(0.5, 0.2, 1, 0.0, "warning"), (0.34, 0.2, 1, 0.0, "ok"), (0.5, 0.2, 0, 0.0, "ok"),
+     (0.21, 0.2, 1, 1.0, "warning"), (0.21, 0.2, 0, 1.0, "ok")],
+)  # fmt: skip
+def test_frozen_norms_that_do_not_fit(train, thawed, off, initial, expected):
+    frozen = {"frozen": True, "initial": initial}
+    changes = [{**frozen, "mean_gap": 9.0}] * off + [frozen] * 2
+    results = modes(*changes, thawed=Score(thawed), train=Score(train))
+    one = evaluated(results, "frozen-norms")
+    assert one.severity == expected
+    assert not [f for f in findings_of(results, {}) if f.rule == "running-statistics"]
+
+
+@pytest.mark.parametrize(("batch", "expected"), [(0.2, "note"), (0.34, "note"), (0.36, "warning")])
+def test_statistics_that_move_behind_frozen_weights(batch, expected):
+    results = modes({"trainable": False}, {}, batch=batch)
+    assert evaluated(results, "statistics-still-move").severity == expected
+    for harmless in ({"trainable": False, "affine": False}, {"trainable": False, "frozen": True}):
+        found = findings_of(modes(harmless, batch=batch), {"chance": 1.0})
+        assert "statistics-still-move" not in {f.rule for f in found}
+
+
+@pytest.mark.parametrize(
+    ("loss", "more", "expected"),
+    [
+        (0.34, {"shift": 9.0}, "ok"),
+        (0.36, {"shift": 0.49, "scale_shift": 1.9}, "note"),
+        (0.36, {"shift": 0.51, "scale_shift": 1.0}, "warning"),
+        (0.36, {"shift": 0.1, "scale_shift": 2.1}, "warning"),
+        (0.36, {"shift": 0.1, "scale_shift": 0.49}, "warning"),
+        (0.36, {}, "note"),
+        (0.6, {"eval_recomputed": Score(0.39)}, "warning"),
+        (0.6, {"eval_recomputed": Score(0.41)}, "note"),
+    ],
+)
+def test_evaluation_data(loss, more, expected):
+    one = evaluated(modes(eval_running=Score(loss), **more), "evaluation-data")
+    assert one.severity == expected
+
+
+def test_a_model_that_cannot_be_run_in_evaluation_mode():
+    one = evaluated(modes(running=0.2, reason="no (batch 0)"), "evaluation-mode")
+    assert one.severity == "note"
+    assert "no (batch 0)." in one.meaning
 
 
 @pytest.mark.parametrize(
@@ -359,7 +502,8 @@ def test_a_trained_network_with_initial_statistics(loss, updates, initial, expec
     ],
 )
 def test_gamma(gammas, ratio, expected, layer):
-    results = norms(*({"gamma": gamma} for gamma in gammas))
+    kept = zip(found()["layout"].norms, gammas, strict=False)
+    results = layout(norms=tuple(replace(norm, gamma=gamma) for norm, gamma in kept))
     if ratio is not None:
         normed, plain = found()["prediction"]
         top = plain.lambda_max_split or plain.lambda_max
@@ -408,7 +552,7 @@ def test_gradients_behind_a_layer_are_no_fault_of_its_inputs():
         assert [e.value for e in one.evidence[2:]] == [inputs.kappa(0.5), behind.kappa(0.5)]
 
 
-@pytest.mark.parametrize(("power", "expected"), [(9.9, "ok"), (10.1, "warning")])
+@pytest.mark.parametrize(("power", "expected"), [(9.9, "ok"), (10.1, "note")])
 def test_input_of_the_last_layer(power, expected):
     *before, last = found()["conditioning"].layers
     size = len(last.inputs.values)
@@ -530,14 +674,11 @@ def growth(slope, error=0.0, factor_layers=8):
     ("slope", "error", "expected", "words"),
     [
         (0.74, 0.0, "ok", ""),
-        (0.76, 0.0, "warning", "grow"),
+        (0.76, 0.0, "note", "grow"),
         (-0.76, 0.0, "note", "vanish"),
-        (-1.24, 0.0, "note", "vanish"),
-        (-1.26, 0.0, "warning", "vanish"),
-        (-2.51, 0.0, "warning", "vanish"),
         (-0.74, 0.0, "ok", ""),
         (0.76, 0.4, "ok", ""),  # not clear
-        (8.0, 0.0, "problem", "grow"),  # float32 ends within twice the depth
+        (8.0, 0.0, "note", "grow"),  # float32 ends within twice the depth
     ],
 )
 def test_growth_over_four_steps(slope, error, expected, words):
@@ -545,8 +686,7 @@ def test_growth_over_four_steps(slope, error, expected, words):
     one = judged("signal-growth", growth(slope, error))
     assert one.severity == expected
     assert one.evidence[0].value == pytest.approx(4 * slope)
-    adam = judged("signal-growth", growth(slope, error), no_threshold="adam scales its steps")
-    assert adam.severity == ("note" if -2.5 < slope < -0.75 else expected)  # its steps are scaled
+    assert ("overflows" in one.meaning) == (expected != "ok" and slope > 0)
     if expected != "ok":
         assert words in one.title
         [scale] = re.findall(r"initial weights by ([0-9.e-]+)", one.advice)
@@ -572,7 +712,7 @@ def rectified(dead, full):
 @pytest.mark.parametrize(
     ("dead", "full", "expected", "words"),
     [(1, 0, "ok", ""), (2, 0, "note", "10% of the units of a layer are dead"),
-     (9, 0, "note", "dead"), (10, 0, "warning", "dead"), (18, 0, "problem", "dead"),
+     (17, 0, "note", "dead"), (18, 0, "warning", "A layer is dead: 90%"),
      (0, 4, "ok", ""), (0, 5, "note", "always active")],
 )  # fmt: skip
 def test_dead_and_full_units(dead, full, expected, words):

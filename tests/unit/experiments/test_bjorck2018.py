@@ -1,6 +1,5 @@
 """The measurements of the Bjorck experiments that are not the library's own, against oracles."""
 
-import dataclasses
 import itertools
 import math
 
@@ -24,9 +23,9 @@ from normscope.experiments.bjorck2018 import (
     rates,
     sgd_noise,
 )  # fmt: skip
-from normscope.experiments.experiment import Table
 from normscope.results.panel import Curve, Panel
-from normscope.train import evaluate, fit
+from normscope.sweeps import Table
+from normscope.train import TrainingCurve, evaluate, fit
 
 
 @pytest.fixture(scope="module")
@@ -145,21 +144,11 @@ def test_clouds_of_points_are_not_joined():
 # training runs
 
 
-def test_updates_until_the_loss_of_an_epoch_is_below_a_level():
-    found = fit(network("mlp:64-10"), load_data("digits").flat(), "cross_entropy", lr=0.1, steps=60)
-    window, level = 7, float(np.mean(found.losses[20:27]))
-    first = next(k for k in range(7, 61) if np.mean(found.losses[k - 7 : k]) < level + 1e-9)
-    assert 7 < first == _runs.first_below(found, level + 1e-9, window, 60) <= 27
-    assert _runs.first_below(found, -1.0, window, 60) == 60  # never
-    slow = dataclasses.replace(found, losses=np.array([3.0, 3, 3, 1, 1, 0, 0, 0]))
-    assert _runs.first_below(slow, 1.0, 2, 8) == 6  # (1 + 0) / 2 is the first mean below 1
-
-
 def test_curvature_is_taken_at_the_level_of_the_loss():
     """log10 of the largest eigenvalue of the dense Hessian around the level."""
     data, held = (load_data("digits", split).flat() for split in ("train", "test"))
     net = network("mlp:64-8-10,norm=batch").float()
-    watch = _runs.Watch(net, data, held, 10, curved=True)
+    watch = TrainingCurve(net, data.rows(slice(0, 1000)), held, 10, level=_runs.LEVEL)
     states = []
 
     def keep(event):

@@ -4,13 +4,12 @@ import json
 import re
 from collections import Counter
 
-import numpy as np
 import pytest
 
 from normscope.errors import InputError
 from normscope.experiments import claim as claim_module
 from normscope.experiments.claim import claims, read_claims
-from normscope.experiments.experiment import SCALES, Experiment, Scale, Table, curve, experiments
+from normscope.experiments.experiment import SCALES, Experiment, Scale, experiment_of, experiments
 from normscope.experiments.ledger import rows_of, verify
 from normscope.experiments.reproduce import (
     chosen,
@@ -167,19 +166,19 @@ def test_chosen_by_paper_experiment_and_claim():
         chosen([paper + "x"])
 
 
-def test_tables_and_curves():
-    pairs = [(m, s) for m in (1, 2) for s in (0, 1)]
-    table = Table([({"m": m, "seed": s}, {"x": m + s, "y": {"error": [s]}}) for m, s in pairs])
-    assert table.values_of("m") == [1, 2]
-    assert table("x", m=2).tolist() == [2, 3]
-    assert (len(table), table.names) == (4, ["x", "y"])
-    with pytest.raises(InputError, match="'m': 3"):
-        table("x", m=3)
-    made = curve("a", [1, 2], [table("x", m=m) for m in (1, 2)])
-    assert made.y == (1.5, 2.5)
-    assert made.high[0] - made.y[0] == pytest.approx(2 * np.std([1, 2], ddof=1) / np.sqrt(2))
-    assert curve("b", ["p"], [3.0]).low == ()
-    assert curve("c", [1.0], [[1.0, 100.0]], log=True).y == (pytest.approx(10.0),)
+def test_a_module_is_an_experiment_by_its_names():
+    desk = Scale({"n": 3}, seeds=2)
+    module = {"TITLE": "One", "trial": len, "SMOKE": Scale(seeds=1), "DESK": desk, "PAPER": desk}
+    one = experiment_of(module)
+    assert (one.title, one.own_scale, list(one.scales)) == ("One", True, ["smoke", "desk"])
+    assert one.at("paper") is desk
+    assert (one.version, one.hours, one.observe) == (1, None, Experiment.observe)
+    full = {"PAPER": Scale(seeds=9), "observe": dict, "panels": list, "VERSION": 2, "HOURS": 5.0}
+    two = experiment_of(module | full)
+    assert (two.own_scale, list(two.scales)) == (False, ["smoke", "desk", "paper"])
+    assert (two.observe, two.panels, two.version, two.hours) == (dict, list, 2, 5.0)
+    assert experiment_of({"EXPERIMENT": one}) is one
+    assert experiment_of({"trial": len}) is None
 
 
 def test_the_shipped_ledger_is_what_the_code_says():

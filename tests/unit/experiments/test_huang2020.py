@@ -7,7 +7,6 @@ import pytest
 import torch
 
 import normscope as ns
-from normscope.experiments.experiment import Table
 from normscope.experiments.huang2020 import (
     _deep,
     _errors,
@@ -22,6 +21,7 @@ from normscope.experiments.huang2020 import (
     scaling,
 )
 from normscope.results.rules import judge
+from normscope.sweeps import Table
 
 SMALL = {"depth": 3, "width": 5, "samples": 150, "data": "digits", "seed": 3}
 

@@ -5,7 +5,6 @@ import pytest
 import torch
 from scipy import integrate, stats
 
-from normscope.experiments.experiment import Table
 from normscope.experiments.karakida2019 import _common as common
 from normscope.experiments.karakida2019 import algebra, eigenvectors
 from normscope.measure import fisher
@@ -13,6 +12,7 @@ from normscope.measure.gram import gram_matrix
 from normscope.measure.outliers import leading_directions
 from normscope.measure.probes.order_parameters import order_parameters
 from normscope.nn.build import build
+from normscope.sweeps import Table
 
 WIDTHS = [12, 15, 10]
 

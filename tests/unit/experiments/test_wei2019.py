@@ -8,10 +8,10 @@ import torch
 
 import normscope as ns
 from normscope.experiments.claim import claims
-from normscope.experiments.experiment import Table
 from normscope.experiments.wei2019 import _boundary, _map, claim31, fig1, fisher, training
 from normscope.experiments.wei2019._common import PLOTTED, critical, lambda_of, spec_of
 from normscope.results.rules import judge
+from normscope.sweeps import Table
 
 
 def test_the_lines_of_the_theories_by_hand():

@@ -299,6 +299,17 @@ def test_density_band_gap_and_atom(tmp_path):
     assert len(rows(report.chart(result, decades=2))) < len(found)
 
 
+def test_the_density_of_a_positive_semi_definite_matrix_begins_at_zero():
+    positive = density([[0.0, 0.1, 50.0], [0.0, 0.2, 50.0]])
+    assert positive.grid.min() < 0  # by smoothing
+    chart = report.chart(positive)
+    assert min(row["t"] for row in rows(chart)) >= 0
+    assert next(views(chart.to_dict()))["encoding"]["x"]["scale"]["domainMin"] == 0
+    assert "resolution: 3 Lanczos steps" in subtitle(chart)
+    signed = report.chart(density([[-3.0, 0.1, 50.0], [-3.0, 0.2, 50.0]]))
+    assert min(row["t"] for row in rows(signed)) < 0
+
+
 def test_density_ticks_lie_on_the_axis():
     spec = report.chart(density([[-3.0, 0.1, 500.0]], exact=True)).to_dict()
     ticks = next(views(spec))["encoding"]["x"]["axis"]["values"]

@@ -90,7 +90,7 @@ def test_the_whole_demo_takes_less_than_a_minute_and_says_what_is_wrong(tmp_path
     times = re.search(r"learning rate (\d+) times as\s+large", text)
     assert math.isclose(int(times[1]), limits[1] / limits[0], rel_tol=0.1)
     plain = (tmp_path / "out" / "without-norms.html").read_text()
-    assert "Training diverges at the learning rate 2" in plain
+    assert "The learning rate 2 is too large" in plain
     papers = (tmp_path / "out" / "papers.html").read_text()
     for paper in ("wei2019", "karakida2019", "huang2020", "bjorck2018", "luo2019"):
         assert f'href="{paper}.html"' in papers

@@ -1,4 +1,4 @@
-"""Charts that stand in pages: prediction beside measurement, outliers, layout, rates, ratios."""
+"""Charts that stand in pages: prediction beside measurement, outliers, layout, trials, ratios."""
 
 import math
 from dataclasses import replace
@@ -11,9 +11,9 @@ from examinations import hostile, normalized
 from normscope.errors import InputError
 from normscope.report.converter import svg
 from normscope.report.difference import difference_page
-from normscope.report.rates import YOURS, rates_chart
-from normscope.results import compare_examinations
+from normscope.results import Modes, NormModes, Score, compare_examinations
 from normscope.results.layout import NormUse
+from normscope.results.trial import Rung, Trial
 
 
 def drawn(chart):
@@ -82,33 +82,48 @@ def test_layout_shows_layers_and_norms_in_order():
     assert {row["line"] for row in rows(plain)} == {"layers, input not normalized"}
 
 
-def test_layout_shows_running_statistics_and_unused_norms():
-    norms = (
-        NormUse("a", "BatchNorm1d", 1, True, 1.0, mean_gap=0.3, variance_ratio=4.0, updates=5),
-        NormUse("b", "BatchNorm1d", 0, False, 1.0),
-    )
+def test_layout_shows_unused_norms():
+    norms = (NormUse("a", "BatchNorm1d", 1, True, 1.0), NormUse("b", "BatchNorm1d", 0, False, 1.0))
     chart = replace(normalized()["layout"], norms=norms).chart()
-    data = rows(chart)
+    names = [row["name"] for row in rows(chart) if row.get("line") == "norms never used"]
+    assert names == ["b"]
+    assert len(marks(drawn(chart), "symbol")) == 6
+
+
+def test_modes_show_losses_and_running_statistics():
+    norms = (
+        NormModes("a", "BatchNorm1d", mean_gap=0.3, variance_ratio=4.0, updates=5, values=64),
+        NormModes("b", "BatchNorm1d"),
+    )
+    found = Modes(Score(1.0), Score(1.0), running=Score(2.5, 0.5), norms=norms)
+    data = rows(found.chart())
     assert [row["ratio"] for row in data if "ratio" in row] == [4.0]
-    assert [row["name"] for row in data if row.get("line") == "norms never used"] == ["b"]
-    assert len(marks(drawn(chart), "symbol")) == 7
+    losses = {row["mode"]: row["loss"] for row in data if "mode" in row}
+    assert losses == {"batch statistics": 1.0, "running statistics": 2.5}
+    assert len(marks(drawn(found.chart()), "symbol")) == 1
+    assert drawn(replace(found, norms=()).chart())
 
 
-def test_rates_show_the_one_asked_about_and_the_threshold():
-    found = hostile()
-    chart = rates_chart(found)
-    named = {row["name"]: row for row in rows(chart) if "name" in row}
-    assert named[YOURS]["lr"] == 50.0
-    threshold = next(n for n in found.numbers if "threshold" in n.quantity)
-    assert named["local threshold"]["lr"] == threshold.value
-    assert named["local threshold"]["low"] == threshold.low
-    assert named["theory"]["lr"] == pytest.approx(2 / found["comparison"].loss_predicted)
-    assert drawn(chart)
-
-
-def test_rates_need_one():
-    with pytest.raises(InputError, match="no learning rate was found"):
-        rates_chart(replace(hostile(), numbers=(), measurements={}))
+def test_the_trial_shows_each_rate_and_the_constant_prediction():
+    rungs = (
+        Rung(1.0, 25, 2, 2.0, math.inf, (2.0, 1e9, math.nan), "diverged"),
+        Rung(0.1, 25, 3, 2.0, 1.0, (2.1, 1.7, 1.3)),
+        Rung(0.1, 100, 4, 2.0, 0.9, (2.1, 1.7, 1.3, 1.1)),
+    )
+    found = Trial(0.5, 2.3, 2.3, 2.0, rungs)
+    data = rows(found.chart())
+    assert [row["loss"] for row in data if "name" in row] == [2.3]
+    losses = {}
+    for row in data:
+        losses.setdefault(row.get("rate"), []).append(row["loss"])
+    assert losses["lr 0.05"] == [2.1, 1.7, 1.3, 1.1, 0.9]  # the longest
+    assert losses["lr 0.5"] == [2.0, 3 * 2.3]  # it ends at the upper edge
+    assert "lr 0.5: NaN or infinite after 2 updates" in str(found.chart().title.subtitle)
+    assert len(marks(drawn(found.chart()), "line")) == 2
+    several = replace(found, lr=None, constant=math.nan)
+    assert {row["rate"] for row in rows(several.chart())} == {"your rates", "your rates × 0.1"}
+    with pytest.raises(InputError, match="no update was made"):
+        replace(found, rungs=()).chart()
 
 
 def test_ratios_have_a_row_for_every_number_that_moved():

@@ -7,7 +7,18 @@ import pandas as pd
 import pytest
 
 from normscope.report.tables import ROWS, table
-from normscope.report.wording import cell, column, counted, meaning, number, prose, wording
+from normscope.report.wording import (
+    amount,
+    cell,
+    column,
+    counted,
+    is_rate,
+    meaning,
+    number,
+    prose,
+    spread,
+    wording,
+)
 
 
 @pytest.mark.parametrize(
@@ -92,7 +103,7 @@ def test_tables_leave_out_idle_columns_and_cut_long_ones():
     assert len(shown.rows) == ROWS
     assert shown.total == 500
     assert not shown.short
-    assert shown.rows[1] == ["l1", "0.3333"]
+    assert shown.rows[1] == ["l1", "0.333"]
 
 
 def test_a_status_that_differs_stays():
@@ -135,3 +146,46 @@ def test_an_index_with_a_name_is_a_column():
 def test_no_rows_no_table():
     assert table(pd.DataFrame({"a": []})) is None
     assert table(pd.DataFrame({"reason": ["", ""]})) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high", "shown", "ends"),
+    [
+        (110.854, 105.312, 116.397, "111", "105 to 116"),
+        (0.0180417, 0.0171825, 0.0189912, "0.018", "0.0172 to 0.019"),
+        (0.008097, -0.032, 0.048, "0.008", "−0.032 to 0.048"),
+        (290.4, 26.3, 512345.0, "290", "26 to 510,000"),
+        (2.578078, math.nan, math.nan, "2.58", ""),
+        (3.0, 3.0, 3.0, "3", ""),
+        (1.0, 0.5, math.inf, "1", "0.5 to ∞"),
+    ],
+)
+def test_no_more_digits_than_the_interval_supports(value, low, high, shown, ends):
+    assert amount(value, "loss", low, high) == shown
+    assert spread(low, high, "loss") == ends
+
+
+def test_rates_and_shares_in_words():
+    assert amount(1.254e8, "stops learning above") == "above 1000"
+    assert amount(0.5, "share of dead units") == "50 %"
+    assert amount(0.512345, "share of lambda_max", 0.40, 0.62) == "51 %"
+    assert spread(0.40, 0.62, "share of lambda_max") == "40 % to 62 %"
+    assert is_rate("recommended learning rate")
+    assert not is_rate("largest stable rate, changed / unchanged")
+
+
+def test_columns_that_differ_come_before_those_that_do_not():
+    frame = pd.DataFrame({"name": ["a", "b"]} | {f"same{i}": 1 for i in range(9)} | {"x": [1, 2]})
+    shown = table(frame)
+    assert [heading for heading, _ in shown.columns] == [
+        "name",
+        *(f"same{i}" for i in range(6)),
+        "x",
+    ]
+    assert shown.left == 3
+
+
+def test_a_long_table_brings_no_data():
+    frame = pd.DataFrame({"name": ["n" * 100] * 3000})
+    assert table(frame).data == ""
+    assert table(frame[:10]).data != ""

@@ -106,7 +106,7 @@ def test_round_trip_and_tables(found):
     assert len(frame) == len(found.numbers)
     assert list(found.findings_frame()["change"]) == [f.change for f in found.findings]
     summary = found.summary()
-    assert "A  a.json: Sequential" in summary
+    assert "A  a.json: MLP 8-16-" in summary
     assert "appeared: Activations grow with depth" in summary
     assert "findings changed" in repr(found)
 

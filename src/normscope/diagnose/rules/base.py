@@ -10,8 +10,16 @@ from typing import Any, Protocol, TypeVar
 
 from normscope.diagnose._race import TRAINED
 from normscope.refs import Reference
-from normscope.registry import Registry
-from normscope.results import SEVERITIES, ChannelStatistics, Finding, Layout, Spectrum
+from normscope.registry import Registry, check_choice
+from normscope.results import (
+    SEVERITIES,
+    ChannelStatistics,
+    Evidence,
+    Finding,
+    Layout,
+    Spectrum,
+    Trial,
+)
 
 STARTED = 0.5  # of chance: from a loss below on a network has learned something
 
@@ -19,7 +27,8 @@ STARTED = 0.5  # of chance: from a loss below on a network has learned something
 class Named(Protocol):
     """A layer or a signal of a result."""
 
-    name: str
+    @property
+    def name(self) -> str: ...  # noqa: D102
 
 
 Of = TypeVar("Of", bound=Named)
@@ -40,6 +49,34 @@ class Case:
 
     def __getitem__(self, name: str) -> Any:
         return self.results[name]
+
+    @property
+    def trial(self) -> Trial | None:
+        """A few updates of a copy with the user's optimizer; None if there were none."""
+        found: Trial | None = self.results.get("trial")
+        return found
+
+    @property
+    def learns(self) -> bool:
+        """Whether the trial shows that it learns; False where there was none."""
+        return self.trial is not None and self.trial.learns
+
+    @property
+    def fails(self) -> bool:
+        """Whether the trial shows that it does not learn; False where there was none."""
+        return self.trial is not None and self.trial.judged and not self.trial.learns
+
+    @property
+    def clear(self) -> bool:
+        """Whether the trial shows beyond doubt that it learns."""
+        return self.trial is not None and self.trial.clear
+
+    @property
+    def untrained(self) -> bool:
+        """Whether it is at its start, as far as its loss tells."""
+        if self.trial is not None and self.trial.judged:
+            return not self.trial.trained
+        return "wiring" not in self or not self["wiring"].loss < STARTED * self.chance
 
     @property
     def lr(self) -> float | None:
@@ -134,7 +171,10 @@ def _plain(name: str) -> str:
     return name.partition("#")[0]
 
 
-Judge = Callable[[Case], Finding | None]
+Judge = Callable[..., Finding | None]
+KINDS = ("fact", "guess", "symptom", "note")
+ANY = "*"  # in ``suppressed_by``: every other rule
+DESIGN = "docs/design/0008-examine.md"  # where rules that rest on no paper are explained
 
 
 @dataclass(frozen=True)
@@ -144,43 +184,90 @@ class Rule:
     Attributes:
         name: as findings carry it.
         needs: results without which it cannot judge.
-        judge: gives a finding, ``"ok"`` where nothing is wrong, or None if it cannot judge.
+        judge: takes a case, and ``limits`` if there are any; gives a finding, ``"ok"`` where
+            nothing is wrong, or None if it cannot judge.
         reference: paper and equation.
+        order: causes come before what follows from them; of findings that warn, or do not, the
+            smaller one is reported first.
+        kind: ``"fact"``: warns whatever the trial says. ``"guess"``: a note where the trial is
+            clearly good. ``"symptom"``: a guess that follows from what ``suppressed_by`` names.
+            ``"note"``: never warns.
+        suppressed_by: rules whose warning says it already: this finding is then left out.
+        promoted_by: rules whose warning turns its note into a warning, as it is the likely cause.
+        limits: its thresholds, as a frozen dataclass.
     """
 
     name: str
     needs: tuple[str, ...]
     judge: Judge
     reference: str
+    order: float
+    kind: str = "guess"
+    suppressed_by: tuple[str, ...] = ()
+    limits: Any = None
+    promoted_by: tuple[str, ...] = ()
 
     def found(self, case: Case) -> Finding | None:
         """What it finds, with the names of rule, reference and results."""
-        finding = self.judge(case) if all(need in case for need in self.needs) else None
+        if not all(need in case for need in self.needs):
+            return None
+        finding = self.judge(case) if self.limits is None else self.judge(case, self.limits)
         if finding is None:
             return None
-        shown = [replace(e, source=e.source or self.needs[-1]) for e in finding.evidence]
+        source = self.needs[-1] if self.needs else ""
+        shown = [replace(e, source=e.source or source) for e in finding.evidence]
         return replace(finding, rule=self.name, evidence=tuple(shown), reference=self.reference)
 
 
 RULES: Registry[Rule] = Registry("rule")
 
 
-def rule(name: str, *needs: str, source: Reference, where: str) -> Callable[[Judge], Judge]:
+def rule(
+    name: str,
+    *needs: str,
+    order: float,
+    kind: str = "guess",
+    source: Reference | None = None,
+    where: str = "",
+    suppressed_by: tuple[str, ...] = (),
+    promoted_by: tuple[str, ...] = (),
+    limits: Any = None,
+) -> Callable[[Judge], Judge]:
     """Decorator that adds a rule.
 
     Args:
         name: name of the rule.
         needs: results it looks at.
-        source: the paper behind it.
-        where: equation, theorem, table or section.
+        order: its place in the report, see ``Rule``.
+        kind: ``"fact"``, ``"guess"``, ``"symptom"`` or ``"note"``.
+        source: the paper behind it, if there is one.
+        where: equation, theorem, table or section of it.
+        suppressed_by: rules whose warning makes this one superfluous.
+        promoted_by: rules whose warning turns its note into a warning.
+        limits: its thresholds, a frozen dataclass: the second argument of the function.
     """
+    check_choice("kind of rule", kind, KINDS)
+    reference = DESIGN if source is None else f"{str(source).rstrip('.')}, {where}"
 
     def add(judge: Judge) -> Judge:
-        RULES.add(name, Rule(name, needs, judge, f"{str(source).rstrip('.')}, {where}"))
+        made = Rule(name, needs, judge, reference, order, kind, suppressed_by, limits, promoted_by)
+        RULES.add(name, made)
         return judge
 
     return add
 
 
-# Each takes title, evidence, meaning, advice and layer.
-ok, note, _, warning, problem = (partial(Finding, "", s) for s in SEVERITIES)
+def _finding(
+    severity: str,
+    *,
+    title: str,
+    evidence: tuple[Evidence, ...],
+    meaning: str,
+    advice: str = "",
+    layer: str | None = None,
+) -> Finding:
+    """A finding; the registry adds the name of its rule."""
+    return Finding("", severity, title, evidence, meaning, advice, layer)
+
+
+ok, note, _, warning, problem = (partial(_finding, s) for s in SEVERITIES)

@@ -20,7 +20,14 @@ LARGE = 10.0  # lambda_max of the last layer's input moments, per feature; norma
 EXPLODES = 3.0  # decades of the squared norm of a layer's gradient over the depth
 
 
-@rule("ill-conditioned-layer", "conditioning", source=HUANG2020, where="Supplement, Figs. I and VI")
+@rule(
+    "ill-conditioned-layer",
+    "conditioning",
+    order=31,
+    kind="note",
+    source=HUANG2020,
+    where="Supplement, Figs. I and VI",
+)
 def ill_conditioned(case: Case) -> Finding | None:
     """kappa_50 of the layers' factored Fisher matrices."""
     found = case["conditioning"]
@@ -39,7 +46,7 @@ def ill_conditioned(case: Case) -> Finding | None:
     )
     if value < ILL:
         meaning = "The weights of a layer learn at comparable speeds."
-        return ok("Hidden layers are well conditioned", shown, meaning)
+        return ok(title="Hidden layers are well conditioned", evidence=shown, meaning=meaning)
     count, inputs = int((shares >= ILL).sum()), layers[worst].inputs.kappa(P)
     behind = layers[worst].gradients.kappa(P)
     shown += (
@@ -53,13 +60,15 @@ def ill_conditioned(case: Case) -> Finding | None:
         cause = "The cause is the gradients that come back to it, not its inputs. Look for dead "
         cause += "units after it. Branches that start near zero (LayerScale) need no change."
     return note(  # networks with torch's initial weights have it, and train
-        f"{count} of {len(layers)} inner layers {'is' if count == 1 else 'are'} ill-conditioned",
-        shown,
-        "The curvature differs by a factor kappa between directions of a layer: a learning rate "
+        title=f"{count} of {len(layers)} inner layers {'is' if count == 1 else 'are'} "
+        "ill-conditioned",
+        evidence=shown,
+        meaning="The curvature differs by a factor kappa between directions of a layer: a learning "
+        "rate "
         "that is small enough for the sharpest one barely moves the others. Dead units and "
         "correlated inputs are the usual causes."
         + ("" if math.isfinite(value) else " Some directions get no gradient at all."),
-        cause,
+        advice=cause,
         layer=layers[worst].name,
     )
 
@@ -72,7 +81,14 @@ def _size(layer: LayerConditioning) -> int:
     return len(layer.inputs.values) * len(layer.gradients.values)
 
 
-@rule("last-layer-input", "conditioning", source=HUANG2020, where="Supplement D.2, Fig. XV")
+@rule(
+    "last-layer-input",
+    "conditioning",
+    order=8.2,
+    kind="note",
+    source=HUANG2020,
+    where="Supplement D.2, Fig. XV",
+)
 def last_input(case: Case) -> Finding | None:
     """The input of the last layer: how much of its power lies in one direction."""
     layers = case["conditioning"].layers
@@ -88,19 +104,19 @@ def last_input(case: Case) -> Finding | None:
     )
     if value < LARGE:
         meaning = "Its curvature does not come from large inputs."
-        return ok("The input of the last layer is moderate", shown, meaning)
+        return ok(title="The input of the last layer is moderate", evidence=shown, meaning=meaning)
     return warning(
-        "The input of the last layer is large",
-        shown,
-        "The curvature of the last layer is proportional to its input, so it limits the "
+        title="The input of the last layer is large",
+        evidence=shown,
+        meaning="The curvature of the last layer is proportional to its input, so it limits the "
         "learning rate of the whole network. It also changes during training.",
-        case.before_last_advice,
+        advice=case.before_last_advice,
         layer=last.name,
     )
 
 
 @rule(
-    "bn-gradient-explosion", "layout", "gradients",
+    "bn-gradient-explosion", "layout", "gradients", order=36, kind="note",
     source=HUANG2020, where="Supplement C.2, Fig. XI",
 )  # fmt: skip
 def explosion(case: Case) -> Finding | None:
@@ -127,17 +143,19 @@ def explosion(case: Case) -> Finding | None:
     )
     if decades < EXPLODES or -slope < 2 * error:
         return ok(
-            "Gradients do not explode through the batch norms",
-            shown,
-            "Each batch norm without a skip connection makes gradients a little larger. Here the "
+            title="Gradients do not explode through the batch norms",
+            evidence=shown,
+            meaning="Each batch norm without a skip connection makes gradients a little larger. "
+            "Here the "
             "effect stays small.",
         )
     severity = note if layout.residuals else warning  # those with skip connections train
     return severity(
-        "Gradients explode towards the input, by a factor in every layer",
-        shown,
-        f"The first layers get gradients 10^{decades / 2:.1f} times those of the last: they move "
+        title="Gradients explode towards the input, by a factor in every layer",
+        evidence=shown,
+        meaning=f"The first layers get gradients 10^{decades / 2:.1f} times those of the last: "
+        "they move "
         "most, and they bound the learning rate.",
-        ("Use" if layout.residuals else "Add skip connections, use")
+        advice=("Use" if layout.residuals else "Add skip connections, use")
         + " fewer batch norms, or use layer norm instead.",
     )

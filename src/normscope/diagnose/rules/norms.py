@@ -6,14 +6,12 @@ import math
 
 import numpy as np
 
-from normscope.diagnose.rules.base import STARTED, Case, note, ok, problem, rule, warning
+from normscope.diagnose.rules.base import STARTED, Case, note, ok, rule, warning
 from normscope.refs import BJORCK2018, KARAKIDA2019, LUO2019
 from normscope.results import Evidence, Finding
-from normscope.results.layout import Layout, NormUse
+from normscope.results.layout import Layout
 
 MANY = 1 / 3  # share of hidden layers with a normalized input; in a transformer it is one half
-GAP, RATIO = 0.5, 2.0  # of running against batch statistics
-FRESH = 0.05  # share of initial values in running statistics that are not judged yet
 POWER = 10.0  # mean square of the last layer's inputs that is called large
 LEAST = 0.1  # of chance: a loss below is taken for that
 FEW = 16  # samples from which the start says something about later
@@ -21,7 +19,14 @@ NOISY = 0.15  # relative deviation of a batch's deviations; that of 22 samples w
 STRONG, WEAK = 0.1, 1e-3  # gap and penalty by batch statistics, as shares of the loss
 
 
-@rule("last-layer-unnormalized", "layout", source=KARAKIDA2019, where="Theorems 3.3 and 3.4")
+@rule(
+    "last-layer-unnormalized",
+    "layout",
+    order=8.1,
+    kind="note",
+    source=KARAKIDA2019,
+    where="Theorems 3.3 and 3.4",
+)
 def last_layer(case: Case) -> Finding | None:
     """Hidden layers normalized, the last one not; of several heads each is looked at."""
     layout: Layout = case["layout"]
@@ -45,85 +50,30 @@ def last_layer(case: Case) -> Finding | None:
         meaning = "Their mean over the samples remains: only batch norm removes it."
         if any(n.name == layout.output_norm and n.over_batch for n in layout.norms):
             meaning = "Their mean over the samples, usually the sharpest direction, is removed."
-        return ok("The outputs are normalized like the hidden layers", shown, meaning)
+        return ok(
+            title="The outputs are normalized like the hidden layers",
+            evidence=shown,
+            meaning=meaning,
+        )
     if not bare:
         title = "The input of the last layer is normalized, its output is not"
         return ok(
-            "The last layer is as close to a norm as the others" if name in fine else title,
-            shown,
-            "This is usual. After a ReLU the inputs have a nonzero mean, which leaves a few "
+            title="The last layer is as close to a norm as the others" if name in fine else title,
+            evidence=shown,
+            meaning="This is usual. After a ReLU the inputs have a nonzero mean, which leaves a "
+            "few "
             "directions sharp: see the finding about the mean of the outputs.",
         )
     return warning(
-        "The hidden layers are normalized, but the input of the last layer is not",
-        shown,
-        "The largest curvature is then in the last layer, which is not normalized.",
-        case.before_last_advice,
+        title="The hidden layers are normalized, but the input of the last layer is not",
+        evidence=shown,
+        meaning="The largest curvature is then in the last layer, which is not normalized.",
+        advice=case.before_last_advice,
         layer=name,
     )
 
 
-@rule("running-statistics", "layout", source=BJORCK2018, where="Sec. 1.1, Eq. (1)")
-def running_statistics(case: Case) -> Finding | None:
-    """Stored statistics that are not those of the batches."""
-    norms = [n for n in case["layout"].norms if n.used and not n.frozen]
-    kept = [n for n in norms if not math.isnan(n.mean_gap)]
-    if not kept:
-        return None
-    worst = max(kept, key=_disagreement)
-    shown = [
-        Evidence("largest gap of means, in running deviations", worst.mean_gap, GAP),
-        Evidence("factor between batch and running variances there", worst.variance_gap, RATIO),
-    ]
-    if _log_ratio(worst) > worst.mean_gap / GAP:  # the larger one is the reason
-        shown.reverse()
-    if _disagreement(worst) <= 1:
-        meaning = "Training and evaluation see the same network."
-        return ok("Running statistics agree with those of the batch", tuple(shown), meaning)
-    if worst.initial > FRESH and math.isfinite(_disagreement(worst)):
-        return _fresh(case, worst, tuple(shown))
-    return warning(
-        "Running statistics disagree with those of the batch",
-        tuple(shown),
-        "The model behaves differently in train and in evaluation mode.",
-        "Check that evaluation data is prepared like training data; run some batches in train mode "
-        "to update the statistics. With small batches, use group norm.",
-        layer=worst.name,
-    )
-
-
-def _fresh(case: Case, norm: NormUse, gaps: tuple[Evidence, ...]) -> Finding:
-    """Statistics that still hold their initial values: no trouble before training."""
-    name = "share of their initial values (mean 0, variance 1) in the running statistics"
-    shown = (Evidence(name, norm.initial, FRESH), *gaps)
-    if "gradients" not in case or not case["gradients"].loss < STARTED * case.chance:
-        return ok(
-            "Running statistics have had too few updates yet",
-            shown,
-            f"They come from {norm.updates} batches. Training will update them.",
-        )
-    severity = problem if norm.updates == 0 else warning
-    return severity(
-        "The network is trained, but its running statistics are not",
-        shown,
-        f"They come from {norm.updates} batches, so the model behaves differently in train and in "
-        "evaluation mode.",
-        "If the weights were copied or averaged (EMA), copy the buffers too, or run some batches "
-        "in train mode (torch.optim.swa_utils.update_bn).",
-        layer=norm.name,
-    )
-
-
-def _disagreement(norm: NormUse) -> float:
-    """How far running statistics are off, in units of what is allowed."""
-    return max(norm.mean_gap / GAP, _log_ratio(norm))
-
-
-def _log_ratio(norm: NormUse) -> float:
-    return math.log(norm.variance_gap) / math.log(RATIO)
-
-
-@rule("unused-norm", "layout", source=BJORCK2018, where="Sec. 1.1, Eq. (1)")
+@rule("unused-norm", "layout", order=8.4, kind="fact", source=BJORCK2018, where="Sec. 1.1, Eq. (1)")
 def unused_norm(case: Case) -> Finding | None:
     """A norm layer that the forward pass never reaches."""
     norms = case["layout"].norms
@@ -133,20 +83,33 @@ def unused_norm(case: Case) -> Finding | None:
     never = Evidence("norms that are never used", len(unused), 0.0)
     shown = (never, Evidence("norms in all", len(norms)))
     if not unused:
-        return ok("Every norm is used in the forward pass", shown, "No norm layer is left out.")
+        return ok(
+            title="Every norm is used in the forward pass",
+            evidence=shown,
+            meaning="No norm layer is left out.",
+        )
     names = ", ".join(repr(n.name) for n in unused[:5])
     them, its = ("them", "their") if len(unused) > 1 else ("it", "its")
     return warning(
-        f"{len(unused)} norm layer{'s are' if len(unused) > 1 else ' is'} never used",
-        shown,
-        "On the batches used here, the forward pass does not call "
+        title=f"{len(unused)} norm layer{'s are' if len(unused) > 1 else ' is'} never used",
+        evidence=shown,
+        meaning="On the batches used here, the forward pass does not call "
         + f"{them} in train or evaluation mode, or nothing uses the result.",
-        f"Call {names} in forward, or remove {them} (unless {its} parameters are used elsewhere).",
+        advice=f"Call {names} in forward, or remove {them} (unless {its} parameters are used "
+        "elsewhere).",
         layer=unused[0].name,
     )
 
 
-@rule("batch-size", "layout", "regularization", source=LUO2019, where="Eq. (3) and App. C.4")
+@rule(
+    "batch-size",
+    "layout",
+    "regularization",
+    order=8.3,
+    kind="guess",
+    source=LUO2019,
+    where="Eq. (3) and App. C.4",
+)
 def batch_size(case: Case) -> Finding | None:
     """What the noise of batch statistics adds to the loss, all batch norms together."""
     found = case["regularization"]
@@ -162,28 +125,33 @@ def batch_size(case: Case) -> Finding | None:
         return _at_the_start(case, math.sqrt(size / here))
     if gap - wide > STRONG:
         return warning(
-            f"The batch of {here} is small for batch norm",
-            (shown,),
-            "The noise of the batch statistics is a large part of the loss.",
-            "Use larger batches, group norm, or layer norm.",
+            title=f"The batch of {here} is small for batch norm",
+            evidence=(shown,),
+            meaning="The noise of the batch statistics is a large part of the loss.",
+            advice="Use larger batches, group norm, or layer norm.",
         )
     if gap + wide > STRONG:
         return note(
-            f"The batch of {here} may be small for batch norm",
-            (shown,),
-            "The effect of the noise of batch statistics is not known well enough to tell.",
-            f"ns.bn_regularization(model, data, loss, batch_size={here}) measures it on more data.",
+            title=f"The batch of {here} may be small for batch norm",
+            evidence=(shown,),
+            meaning="The effect of the noise of batch statistics is not known well enough to tell.",
+            advice=f"ns.bn_regularization(model, data, loss, batch_size={here}) measures it on "
+            "more data.",
         )
     if (weak := _penalty(case, size / here)).value < WEAK:
         return note(
-            f"At batch size {here} batch norm adds almost no regularization",
-            (weak, shown),
-            "The batch statistics are close to those of all the data.",
-            "If you need the regularization of smaller batches, gamma decay can replace it: "
+            title=f"At batch size {here} batch norm adds almost no regularization",
+            evidence=(weak, shown),
+            meaning="The batch statistics are close to those of all the data.",
+            advice="If you need the regularization of smaller batches, gamma decay can replace it: "
             "ns.bn_regularization(...).restoring_decay(small, large).",
         )
     title = f"The batch of {here} is neither too small nor too large for batch norm"
-    return ok(title, (shown,), "The noise of the batch statistics regularizes moderately.")
+    return ok(
+        title=title,
+        evidence=(shown,),
+        meaning="The noise of the batch statistics regularizes moderately.",
+    )
 
 
 def _penalty(case: Case, shrinking: float) -> Evidence:
@@ -205,14 +173,19 @@ def _at_the_start(case: Case, shrinking: float) -> Finding:
     shown = (Evidence(name, noise, NOISY),)
     if noise <= NOISY and here >= FEW:
         meaning = "Their effect on the loss shows after some training."
-        return ok(f"The statistics of batches of {here} vary little", shown, meaning)
+        return ok(
+            title=f"The statistics of batches of {here} vary little",
+            evidence=shown,
+            meaning=meaning,
+        )
     title = f"The statistics of batches of {here} vary by {noise:.0%}"
     if noise <= NOISY:
         title = f"Batches of {here} samples are small for batch norm"
         shown = (Evidence("samples in a batch", here, FEW),)
     return note(
-        title,
-        shown,
-        "At the start the loss does not show it. After some training it probably will.",
-        "Train for some steps and examine again, or use larger batches, group norm, or layer norm.",
+        title=title,
+        evidence=shown,
+        meaning="At the start the loss does not show it. After some training it probably will.",
+        advice="Train for some steps and examine again, or use larger batches, group norm, or "
+        "layer norm.",
     )

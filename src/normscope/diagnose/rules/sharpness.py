@@ -15,7 +15,14 @@ AGREES = 2.0  # factor between theory and measurement
 MARGIN = 1.25  # factor beyond the theory's bounds that finite width explains
 
 
-@rule("pathological-sharpness", "outliers", source=KARAKIDA2019, where="Theorem 3.1")
+@rule(
+    "pathological-sharpness",
+    "outliers",
+    order=30,
+    kind="note",
+    source=KARAKIDA2019,
+    where="Theorem 3.1",
+)
 def pathological(case: Case) -> Finding | None:
     """The share of lambda_max explained by the directions of the mean gradients."""
     found: LeadingDirections = case["outliers"]
@@ -31,7 +38,11 @@ def pathological(case: Case) -> Finding | None:
     )
     if share < MOSTLY:
         meaning = "Normalizing the outputs would not flatten the loss much."
-        return ok("The sharpness does not come from the mean gradient", shown, meaning)
+        return ok(
+            title="The sharpness does not come from the mean gradient",
+            evidence=shown,
+            meaning=meaning,
+        )
     limit, rates = case.threshold[0], [case.lr] if case.lr is not None else []
     if "advice" in case and case["advice"].settled:
         rates.append(case["advice"].lr)
@@ -40,7 +51,7 @@ def pathological(case: Case) -> Finding | None:
         meaning = "The curvature does not limit the learning rate of this optimizer."
         if limit > 0:
             meaning = "The learning rate is stable in the sharpest direction."
-        return ok(title, shown, meaning)
+        return ok(title=title, evidence=shown, meaning=meaning)
     remedies, advice = _measured_remedy(case)
     # The outputs of a regression are what is asked for: no norm there.
     # A norm that is there already is none either.
@@ -49,11 +60,12 @@ def pathological(case: Case) -> Finding | None:
     if case.classifies and not normed:
         remedy.insert(0, "norm-output")
     return note(
-        "Most of the sharpness comes from the mean of the outputs",
-        (*shown, *remedies),
-        "A few directions, which move the outputs of all samples together, are much sharper than "
+        title="Most of the sharpness comes from the mean of the outputs",
+        evidence=(*shown, *remedies),
+        meaning="A few directions, which move the outputs of all samples together, are much "
+        "sharper than "
         "the rest. They alone set the local threshold of the learning rate.",
-        advice
+        advice=advice
         or (remedy and f"{case.what_if(*remedy)} shows whether a norm at the last layer helps.")
         or "",
     )
@@ -98,7 +110,14 @@ def _at_last(variant: Variant) -> bool:
     return variant.change.partition("=")[0] in LAST
 
 
-@rule("gamma-sharpens", "layout", source=WEI2019, where="Claim 3.1 and Fig. 1")
+@rule(
+    "gamma-sharpens",
+    "layout",
+    order=5.6,
+    kind="guess",
+    source=WEI2019,
+    where="Claim 3.1 and Fig. 1",
+)
 def gamma_sharpens(case: Case) -> Finding | None:
     """A gamma so large that batch norm sharpens instead of flattens."""
     scaled = [n for n in case["layout"].norms if n.over_batch]
@@ -116,16 +135,23 @@ def gamma_sharpens(case: Case) -> Finding | None:
     sharpens = beyond and widest.gamma > USUAL_GAMMA and not case.trained
     if not sharpens and widest.gamma < WIDE_GAMMA:
         meaning = "lambda_max grows with the square of gamma."
-        return ok("The scales (gamma) of the norms are moderate", tuple(shown[:1]), meaning)
+        return ok(
+            title="The scales (gamma) of the norms are moderate",
+            evidence=tuple(shown[:1]),
+            meaning=meaning,
+        )
     wide = widest.gamma >= WIDE_GAMMA
     severity = warning if sharpens and wide else note
     return severity(
-        "By the theory the norms sharpen the loss at this gamma" if sharpens else "gamma is large",
-        tuple(shown if wide else shown[::-1]),
-        "lambda_max grows with gamma squared. Beyond some gamma a network with batch norm is "
+        title="By the theory the norms sharpen the loss at this gamma"
+        if sharpens
+        else "gamma is large",
+        evidence=tuple(shown if wide else shown[::-1]),
+        meaning="lambda_max grows with gamma squared. Beyond some gamma a network with batch norm "
+        "is "
         "sharper than the same network without."
         + (" By the theory this one is beyond." if sharpens else ""),
-        f"{case.what_if('gamma=0.5')} shows what a smaller gamma gains.",
+        advice=f"{case.what_if('gamma=0.5')} shows what a smaller gamma gains.",
         layer=widest.name if widest.gamma > min(n.gamma for n in scaled) else None,
     )
 
@@ -140,7 +166,9 @@ def _against_plain(case: Case) -> float | None:
     return float(normed / plain) if normed and plain else None
 
 
-@rule("theory-agrees", "comparison", source=KARAKIDA2019, where="Theorem 2.2")
+@rule(
+    "theory-agrees", "comparison", order=40, kind="note", source=KARAKIDA2019, where="Theorem 2.2"
+)
 def theory_agrees(case: Case) -> Finding | None:
     """The predicted curvature beside the measured one."""
     found: Comparison = case["comparison"]
@@ -151,26 +179,28 @@ def theory_agrees(case: Case) -> Finding | None:
     shown = (Evidence(name, found.ratio, AGREES, low, high),)
     if 1 / AGREES <= found.ratio <= AGREES:
         meaning = f"The largest curvature is within a factor {AGREES:.0f} of what the theory says."
-        return ok("Theory and measurement agree", shown, meaning)
+        return ok(title="Theory and measurement agree", evidence=shown, meaning=meaning)
     least, most = _bounds(case, found.predicted)
     # beyond its bounds by that factor
     far = max(found.measured / most, least / found.measured)
     if far <= MARGIN:
         return ok(
-            f"The measured curvature is near the theory's bounds, {least:.3g} to {most:.3g}"
+            title=f"The measured curvature is near the theory's bounds, {least:.3g} to {most:.3g}"
             if far > 1
             else f"The measured curvature is within the theory's bounds, {least:.3g} to {most:.3g}",
-            (Evidence("measured lambda_max of J^T J / T", found.measured), *shown),
-            f"The predicted {found.predicted:.3g} is the curvature along the mean gradients, the "
+            evidence=(Evidence("measured lambda_max of J^T J / T", found.measured), *shown),
+            meaning=f"The predicted {found.predicted:.3g} is the curvature along the mean "
+            "gradients, the "
             f"bounds hold for all directions.{_sharpest(case)}",
         )
     return note(
-        "The measured curvature is outside the theory's bounds, "
+        title="The measured curvature is outside the theory's bounds, "
         f"{least:.3g} to {most:.3g}, by a factor {far:.2g}",
-        shown,
-        "Mean-field theory holds for wide layers with random weights. This network may be too "
+        evidence=shown,
+        meaning="Mean-field theory holds for wide layers with random weights. This network may be "
+        "too "
         "narrow, too deep, or no longer random." + "".join(f" {flag}" for flag in found.flags),
-        "Rely on what was measured, not on the predictions.",
+        advice="Rely on what was measured, not on the predictions.",
     )
 
 

@@ -7,20 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from normscope.diagnose.rules.base import Case, note, ok, problem, rule, warning
+from normscope.diagnose.rules.base import Case, note, ok, rule, warning
 from normscope.refs import BJORCK2018, HUANG2020
 from normscope.results import Evidence, Finding
 from normscope.results.activations import fitted_growth
 
 GROWS = 3.0  # decades of variance over the depth of the network
-# Lost decades from which training starts on a plateau of a hundred updates and more: with SGD, and
-# with optimizers that scale their steps, such as Adam.
-VANISHES = {False: 5.0, True: 10.0}
 # T4 / T1 above which samples pull one way: with batch norm Bjorck's convolutions stay below 0.1,
 # linear layers, which have no positions over which terms could cancel, near 0.2.
 ALIGNED = {"conv": 0.12, "linear": 0.4}
 # Shares of the units of a layer: healthy networks have up to 0.44 (ReLU, a hundred networks).
-DEAD, MANY_DEAD, MOSTLY_DEAD = 0.1, 0.5, 0.9
+DEAD, MOSTLY_DEAD = 0.1, 0.9
 FEW_UNITS = 8  # of fewer, one more or less is a large share
 FULL = 0.25
 FAVOURED = 0.9  # share of samples for which one class is predicted
@@ -40,13 +37,11 @@ def too_few(results: dict[str, Any]) -> tuple[str, ...]:
     )
 
 
-@rule("signal-growth", "activations", source=BJORCK2018, where="Fig. 3")
+@rule("signal-growth", "activations", order=35, kind="note", source=BJORCK2018, where="Fig. 3")
 def growth(case: Case) -> Finding | None:
     """Activations that grow or vanish with depth."""
     if case["activations"].num_samples < ENOUGH:
         return None
-    if (lost := _lost(case)) is not None:
-        return lost
     outputs = case.on_path(case["activations"].outputs)
     beside = len(outputs) < len(case["activations"].outputs)
     fits = fitted_growth(tuple(outputs)) if beside else case["activations"].growth
@@ -65,20 +60,21 @@ def growth(case: Case) -> Finding | None:
     clear = abs(fit.slope) > 2 * fit.error
     if not clear or abs(decades) < GROWS:
         meaning = "Signals neither explode nor vanish."
-        return ok("Activations keep their size over the depth", shown, meaning)
+        return ok(
+            title="Activations keep their size over the depth", evidence=shown, meaning=meaning
+        )
     at = fit.overflow_layer
     tail = f" Float32 overflows at about layer {at:.0f}." if up and math.isfinite(at) else ""
     fate = "shrink with it: training starts slowly."
     if up:
         fate = "grow with it, and the largest stable learning rate shrinks."
-    slow = decades > -VANISHES[bool(case.convention.get("no_threshold"))]
-    severity = problem if at < 2 * depth else note if slow and not up else warning
-    return severity(
-        f"Activations {'grow' if up else 'vanish'} with depth",
-        shown,
-        f"The variance changes by a factor {fit.factor:.3g} per layer, 10^{decades:.1f} over "
+    return note(
+        title=f"Activations {'grow' if up else 'vanish'} with depth",
+        evidence=shown,
+        meaning=f"The variance changes by a factor {fit.factor:.3g} per layer, 10^{decades:.1f} "
+        "over "
         f"{depth} layers.{tail} The outputs and the gradients of all layers {fate}",
-        "The hidden layers are normalized, so the scale of their weights has little effect: "
+        advice="The hidden layers are normalized, so the scale of their weights has little effect: "
         "look at the scales (gamma) of the norms, and at sums without a norm after them."
         if case.normalized
         else "Add normalization to the hidden layers, or scale the initial weights by "
@@ -86,47 +82,14 @@ def growth(case: Case) -> Finding | None:
     )
 
 
-def _lost(case: Case) -> Finding | None:
-    """A layer behind which nothing of the inputs is left."""
-    if silent := case.silent:
-        shown = Evidence("layers whose outputs do not vary", len(silent), 0.0)
-        zero = _zero_norm(case, silent[0].number - 1)
-        return problem(
-            "A layer has constant output: it is the same for all samples",
-            (shown,),
-            "The layers after it do not see the inputs, and the layers before it get no gradient.",
-            zero or "Look for weights of zero in this layer, and for dead units before it.",
-            layer=silent[0].name,
-        )
-    last = case["layout"].last_input_norm if "layout" in case else None
-    found = [s for s in case["activations"].signals if s.kind == "norm" and s.name == last]
-    if not found or (found[0].minimum != found[0].maximum).any() or _summed(case):
-        return None
-    [constant] = found
-    return problem(
-        "The outputs do not depend on the inputs: the norm before the last layer gives a constant",
-        (Evidence("channels that vary", 0),),
-        "Only biases can be learned, and the layers before the norm get no gradient.",
-        _zero_norm(case, constant.number)
-        or "Check what it normalizes over: a single value always becomes 0.",
-        layer=constant.name,
-    )
-
-
-def _summed(case: Case) -> bool:
-    """Whether something beside the norm goes into the last layer."""
-    layout = case["layout"]
-    return any(x.name == layout.last and x.state == "sum" for x in layout.layers)
-
-
-def _zero_norm(case: Case, number: int) -> str:
-    """What to do about a norm with gamma 0 behind layer ``number``; empty if there is none."""
-    norms = case["layout"].norms if "layout" in case else ()
-    zero = [n.name for n in norms if n.used and n.number == number and n.gamma == 0]
-    return f"The scale (gamma) of the norm {zero[0]!r} is 0: set it to 1." if zero else ""
-
-
-@rule("input-independent-gradients", "gradients", source=BJORCK2018, where="Table 1")
+@rule(
+    "input-independent-gradients",
+    "gradients",
+    order=32,
+    kind="note",
+    source=BJORCK2018,
+    where="Table 1",
+)
 def alignment(case: Case) -> Finding | None:
     """Gradients whose terms agree over samples and positions, in a network at its start."""
     layers = [x for x in case.hidden(case["gradients"].layers) if math.isfinite(x.alignment)]
@@ -143,19 +106,36 @@ def alignment(case: Case) -> Finding | None:
     )
     if value <= 1:
         meaning = "Terms of different samples and positions mostly cancel, as they should."
-        return ok("Gradients depend on the input", shown, meaning)
+        return ok(title="Gradients depend on the input", evidence=shown, meaning=meaning)
     return note(  # networks with He's initial weights have it, and train
-        "All samples give nearly the same gradient",
-        shown,
-        "The first steps mostly learn a shift of the outputs that is the same for all samples.",
-        "Lower the learning rate for the first steps (warm-up)."
+        title="All samples give nearly the same gradient",
+        evidence=shown,
+        meaning="The first steps mostly learn a shift of the outputs that is the same for all "
+        "samples.",
+        advice="Lower the learning rate for the first steps (warm-up)."
         if case.normalized
         else "Normalize the hidden layers, or lower the learning rate for the first steps "
         "(warm-up).",
     )
 
 
-@rule("dead-units", "activations", source=HUANG2020, where="Supplement C.3, Fig. XIII")
+@rule(
+    "dead-units",
+    "activations",
+    order=5.3,
+    kind="guess",
+    suppressed_by=(
+        "constant-inputs",
+        "zero-weights",
+        "zero-gamma",
+        "input-scale",
+        "feature-scale",
+        "norm-axis",
+        "not-finite",
+    ),
+    source=HUANG2020,
+    where="Supplement C.3, Fig. XIII",
+)
 def dead_units(case: Case) -> Finding | None:
     """Rectified units that never, or always, let a signal pass."""
     # gates are thin, and often shut
@@ -171,34 +151,42 @@ def dead_units(case: Case) -> Finding | None:
         Evidence("largest share of always active units", full[fullest], FULL),
     )
     if dead[worst] >= DEAD:
-        severity = (note, warning, problem)[sum(dead[worst] >= x for x in (MANY_DEAD, MOSTLY_DEAD))]
-        number = next(s.number for s in thick if s.name == worst)
+        severity = warning if dead[worst] >= MOSTLY_DEAD else note
         first = "Normalize before the ReLU"
         if case.normalized:
             first = "Look at the shift (beta) of the norm before the ReLU"
         return severity(
-            f"{dead[worst]:.0%} of the units of a layer are dead",
-            shown[:1],
-            f"Their output is zero on all {seen} samples, so they carry no signal and do not "
-            f"learn. (With 95 % confidence each is active on fewer than {3 / seen:.1%} of all "
+            title=f"A layer is dead: {dead[worst]:.0%} of its ReLU units are zero for every sample"
+            if dead[worst] >= MOSTLY_DEAD
+            else f"{dead[worst]:.0%} of the units of a layer are dead",
+            evidence=shown[:1],
+            meaning=f"Their output is zero on all {seen} samples, so they carry no signal and do "
+            f"not learn. (With 95 % confidence each is active on fewer than {3 / seen:.1%} of all "
             "samples.)",
-            _zero_norm(case, number) or f"{first}, check the biases, or use a leaky ReLU.",
+            advice=f"{first}, check the biases, or use a leaky ReLU.",
             layer=worst,
         )
     if full[fullest] >= FULL:
         return note(
-            f"{full[fullest]:.0%} of the units of a layer are always active",
-            shown[1:],
-            "They are positive for every sample: the ReLU does nothing there, and they act "
+            title=f"{full[fullest]:.0%} of the units of a layer are always active",
+            evidence=shown[1:],
+            meaning="They are positive for every sample: the ReLU does nothing there, and they act "
             "linearly.",
-            "Centre the signals before the ReLU, for example with batch norm.",
+            advice="Centre the signals before the ReLU, for example with batch norm.",
             layer=fullest,
         )
     meaning = "Nearly all units are active on some samples and zero on others."
-    return ok("Units are neither dead nor always active", shown, meaning)
+    return ok(title="Units are neither dead nor always active", evidence=shown, meaning=meaning)
 
 
-@rule("favoured-class", "gradients", source=BJORCK2018, where="Fig. 4 and App. L")
+@rule(
+    "favoured-class",
+    "gradients",
+    order=33,
+    kind="note",
+    source=BJORCK2018,
+    where="Fig. 4 and App. L",
+)
 def favoured_class(case: Case) -> Finding | None:
     """One class predicted for nearly every sample."""
     outputs = case["gradients"].outputs
@@ -216,17 +204,25 @@ def favoured_class(case: Case) -> Finding | None:
         meaning = (
             "Different samples get different answers, or answers that hardly differ from chance."
         )
-        return ok("No class is favoured", shown, meaning)
+        return ok(title="No class is favoured", evidence=shown, meaning=meaning)
     return note(
-        f"Class {outputs.favoured} is predicted for {share:.0%} of the samples",
-        shown,
-        "The first steps mostly lower that one output. Deep networks often start like this, also "
+        title=f"Class {outputs.favoured} is predicted for {share:.0%} of the samples",
+        evidence=shown,
+        meaning="The first steps mostly lower that one output. Deep networks often start like "
+        "this, also "
         "with batch norm.",
-        "Usually harmless. Smaller initial weights of the last layer avoid it.",
+        advice="Usually harmless. Smaller initial weights of the last layer avoid it.",
     )
 
 
-@rule("weight-domination", "gradients", source=HUANG2020, where="Supplement C.2, Fig. XII")
+@rule(
+    "weight-domination",
+    "gradients",
+    order=34,
+    kind="note",
+    source=HUANG2020,
+    where="Supplement C.2, Fig. XII",
+)
 def weight_domination(case: Case) -> Finding | None:
     """Layers whose gradient is tiny against their weight, while there is something to learn."""
     if case.convention.get("no_threshold") or case.silent:
@@ -244,15 +240,17 @@ def weight_domination(case: Case) -> Finding | None:
     )
     if value < DOMINATED:
         meaning = "A step changes every layer noticeably."
-        return ok("Gradients are not negligible beside the weights", shown, meaning)
+        return ok(
+            title="Gradients are not negligible beside the weights", evidence=shown, meaning=meaning
+        )
     norms = "layout" in case and any(n.used for n in case["layout"].norms)
     small = "layout" in case and case["layout"].residuals > 0
     return note(
-        f"In {value:.0%} of the layers the gradient is tiny compared with the weights",
-        shown,
-        "A step changes them little."
+        title=f"In {value:.0%} of the layers the gradient is tiny compared with the weights",
+        evidence=shown,
+        meaning="A step changes them little."
         + (" Before a norm, weights that have grown large change very little." if norms else ""),
-        "Use a larger learning rate"
+        advice="Use a larger learning rate"
         + (", or weight decay on the layers before norms." if norms else ".")
         + (" Branches that are meant to start small (LayerScale) need no change." if small else ""),
         layer=worst.name,

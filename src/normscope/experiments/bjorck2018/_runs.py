@@ -7,16 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from torch import Tensor
 
-from normscope.data import DataSet, FlipAndCrop
+from normscope.data import FlipAndCrop
 from normscope.experiments.bjorck2018._common import images, resnet
-from normscope.experiments.experiment import Table, curve
-from normscope.experiments.observing import by_seed
-from normscope.measure import Risk, hessian, top_eigenvalues
+from normscope.experiments.observing import Panel, Table, by_seed, curve
 from normscope.nn import initialize, lsuv
-from normscope.results.panel import Panel
-from normscope.train import Event, TrainingRun, evaluate, fit
+from normscope.train import TrainingCurve, evaluate, fit
 
 CHANCE = 0.1
 LEARNS = 0.15  # training accuracy above which a network does not guess
@@ -28,45 +24,6 @@ SMALL: dict[str, Any] = {"data": "digits", "depth": 8, "width": 2, "samples": 64
 LARGE: dict[str, Any] = {"depth": 110, "width": 16, "samples": 50_000, "half": False,
                          "augment": True}  # fmt: skip
 STEPS = 391  # updates of an epoch at paper scale
-
-
-class Watch:
-    """Accuracy over training on some images, and the curvature when the loss is at ``LEVEL``.
-
-    The largest eigenvalue of the Hessian, with running statistics, is taken at the two points of
-    the training curve around the level, and log10 of it interpolated linearly in the loss.
-    """
-
-    def __init__(self, net: Any, seen: DataSet, held: DataSet, every: int, *, curved: bool) -> None:
-        self.net, self.every, self.curved = net, every, curved
-        self.seen, self.held = seen.rows(slice(0, 1000)), held.rows(slice(0, 2000))
-        self.train: list[float] = []
-        self.test: list[float] = []
-        self.last: tuple[float, dict[str, Tensor]] = (math.inf, {})
-        self.curvature = math.nan
-
-    def __call__(self, event: Event) -> None:
-        """Look at the network."""
-        if event.kind not in ("start", "step") or event.step % self.every:
-            return
-        now, other = (evaluate(self.net, part) for part in (self.seen, self.held))
-        self.train.append(now.accuracy or 0.0)
-        self.test.append(other.accuracy or 0.0)
-        if self.curved:
-            state = {k: v.clone() for k, v in self.net.state_dict().items()}
-            before, weights = self.last
-            if now.loss <= LEVEL < before and math.isnan(self.curvature):
-                here = self._sharpness()
-                self.net.load_state_dict(weights)
-                there = self._sharpness()
-                self.net.load_state_dict(state)
-                self.curvature = float(np.interp(LEVEL, [now.loss, before], [here, there]))
-            self.last = now.loss, state
-
-    def _sharpness(self) -> float:
-        some = self.seen.rows(slice(0, 256))
-        risk = Risk(self.net, some.images, some.labels, loss="cross_entropy", statistics="running")
-        return math.log10(top_eigenvalues(hessian(risk), tol=0.02).values[0])
 
 
 def trial(
@@ -89,7 +46,10 @@ def trial(
     if word == "lsuv":
         initialize(net, "orthogonal", seed=seed)
         lsuv(net, seen.images[:256], center=True)
-    watch = Watch(net, seen, held, max(steps // points, 1), curved=curved)
+    watch = TrainingCurve(
+        net, seen.rows(slice(0, 1000)), held.rows(slice(0, 2000)), max(steps // points, 1),
+        level=LEVEL if curved else None,
+    )  # fmt: skip
     run = fit(
         net, seen, "cross_entropy", lr=rate, momentum=0.9, weight_decay=5e-4, schedule="step",
         steps=steps, batch_size=batch, drop_last=bool(ghost), seed=seed, callbacks=[watch],
@@ -99,7 +59,7 @@ def trial(
     count = steps // watch.every + 1
     made: dict[str, Any] = {
         "epochs": np.arange(count) * watch.every / epoch,
-        "reached": first_below(run, 1.0, round(epoch), steps), "curvature": watch.curvature,
+        "reached": run.updates_below(1.0, round(epoch)) or steps, "curvature": watch.curvature,
     }  # fmt: skip
     for name in ("train", "test"):
         seen_so_far = getattr(watch, name)[: 0 if run.diverged else None]
@@ -109,14 +69,6 @@ def trial(
     now, other = (evaluate(net, part) for part in (seen, held))
     return made | {"train_loss": now.loss, "train_accuracy": now.accuracy,
                    "test_accuracy": other.accuracy}  # fmt: skip
-
-
-def first_below(run: TrainingRun, level: float, window: int, steps: int) -> int:
-    """Updates until the mean loss of an epoch is below a level; ``steps``, if it never is."""
-    if run.diverged or len(run.losses) < window:
-        return steps
-    means = np.convolve(run.losses, np.full(window, 1 / window), "valid")
-    return int(np.argmax(means < level)) + window if np.any(means < level) else steps
 
 
 def curves(table: Table, title: str, arms: Mapping[str, Mapping[str, Any]]) -> list[Panel]:

@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from normscope.checks import Array
 from normscope.experiments.bjorck2018._common import images, layer, resnet, slope
-from normscope.experiments.observing import Experiment, Panel, Scale, Table, curve, parts
+from normscope.experiments.observing import Panel, Scale, Table, curve, parts
 from normscope.train import fit, max_stable_lr
 
 CHANCE = math.log(10)
@@ -187,11 +187,6 @@ def panels(table: Table) -> list[Panel]:
 
 _ARMS = [*ROWS, *OTHERS, *DRAWN]
 _SMALL = {"data": "digits", "width": 2, "samples": 96, "steps": 2, "train": 3, "tol": 30.0}
-SCALES = {
-    "smoke": Scale({"arm": _ARMS, "depth": 8} | _SMALL, seeds=2, seconds=9),
-    "desk": Scale({"arm": _ARMS}, seeds=5, seconds=2900, data=("cifar10",)),
-}
-EXPERIMENT = Experiment(
-    "The largest learning rates at which small ResNets do not diverge",
-    trial, SCALES, observe, panels,
-)  # fmt: skip
+TITLE = "The largest learning rates at which small ResNets do not diverge"
+SMOKE = Scale({"arm": _ARMS, "depth": 8} | _SMALL, seeds=2, seconds=9)
+DESK = Scale({"arm": _ARMS}, seeds=5, seconds=2900, data=("cifar10",))

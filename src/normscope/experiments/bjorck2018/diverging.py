@@ -8,7 +8,7 @@ import numpy as np
 
 from normscope.checks import Array
 from normscope.experiments.bjorck2018._common import DIGITS, images, resnet, slope
-from normscope.experiments.observing import Experiment, Panel, Scale, Table, curve, parts
+from normscope.experiments.observing import Panel, Scale, Table, curve, parts
 from normscope.train import diverging_update
 
 PATH = np.linspace(0, 1, 21)
@@ -92,10 +92,6 @@ def panels(table: Table) -> list[Panel]:
 
 
 _SMALL = {"depth": 32, "batch": 16, "rate": 256.0, "steps": 2} | DIGITS
-SCALES = {
-    "smoke": Scale(_SMALL, seeds=2, seconds=3),
-    "desk": Scale({}, seeds=5, seconds=210, data=("cifar10",)),
-}
-EXPERIMENT = Experiment(
-    "The diverging update of an unnormalized ResNet-110", trial, SCALES, observe, panels
-)
+TITLE = "The diverging update of an unnormalized ResNet-110"
+SMOKE = Scale(_SMALL, seeds=2, seconds=3)
+DESK = Scale({}, seeds=5, seconds=210, data=("cifar10",))

@@ -12,7 +12,8 @@ from torch import nn
 from torch.nn import functional
 
 from normscope.checks import Array
-from normscope.experiments.observing import Experiment, Panel, Scale, Table, columns, curve
+from normscope.experiments.observing import Panel, Scale, Table, columns, curve
+from normscope.measure.layer_signals import layer_signals
 from normscope.measure.probes.gradients import gradients
 from normscope.nn.norm import BatchNorm
 from normscope.seeds import numpy_generator
@@ -116,15 +117,12 @@ def _relative(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 def _single_sample() -> list[float]:
     """dL/dw_ij = z_i dL/dz_j in both layers of a small network, for one sample."""
     net = nn.Sequential(nn.Linear(8, 12), nn.ReLU(), nn.Linear(12, 5)).double()
-    x = torch.randn(1, 8).double()
-    before = net[0](x)
-    after = net[2](hidden := net[1](before))
-    for signal in (before, after):
-        signal.retain_grad()
-    loss: Any = functional.cross_entropy(after, torch.tensor([1]))
-    loss.backward()
-    pairs: Any = ((net[0], x, before), (net[2], hidden, after))
-    return [float(_relative(out.grad.T @ z.detach(), layer.weight.grad)) for layer, z, out in pairs]
+    label = torch.tensor([1])
+    found = layer_signals(
+        net, torch.randn(1, 8).double(), lambda out: functional.cross_entropy(out, label)
+    )
+    layers = zip(found["dh"], found["x"], found["dw"], strict=True)
+    return [float(_relative(slope.T @ z.detach(), grad)) for slope, z, grad in layers]
 
 
 def observe(table: Table) -> dict[str, Any]:
@@ -164,11 +162,7 @@ def panels(table: Table) -> list[Panel]:
                   tuple(curves), log_x=True, log_y=True)]  # fmt: skip
 
 
-SCALES = {
-    "smoke": Scale({"size": 40, "sparse": 100}, seeds=2, seconds=1),
-    "desk": Scale({"size": 200, "sparse": 1000}, seeds=20, seconds=6),
-}
-EXPERIMENT = Experiment(
-    "Identities of the paper, and gradient descent on least squares",
-    trial, SCALES, observe, panels, own_scale=True, version=3,
-)  # fmt: skip
+TITLE = "Identities of the paper, and gradient descent on least squares"
+VERSION = 3
+SMOKE = Scale({"size": 40, "sparse": 100}, seeds=2, seconds=1)
+DESK = PAPER = Scale({"size": 200, "sparse": 1000}, seeds=20, seconds=6)

@@ -11,9 +11,7 @@ from typing import Any
 import numpy as np
 
 from normscope.experiments.bjorck2018 import _runs as runs
-from normscope.experiments.experiment import Experiment, Scale, Table
-from normscope.experiments.observing import arm_bars, parts
-from normscope.results.panel import Panel
+from normscope.experiments.observing import Panel, Scale, Table, arm_bars, parts
 
 RUNS = [  # rate and updates of the stand-in, rate and epochs of the paper
     ("none", 0.003, 2000, 1e-4, 2400), ("batch low", 0.003, 2000, 1e-4, 2400),
@@ -82,16 +80,8 @@ def _settings(steps: int = 0, *, paper: bool = False, **common: Any) -> list[dic
     return [row | {"curved": row["arm"].startswith("batch")} for row in made]
 
 
-EXPERIMENT = Experiment(
-    title="Small ResNets with and without batch norm at low and high learning rates",
-    trial=runs.trial,
-    observe=observe,
-    panels=panels,
-    scales={
-        "smoke": Scale(_settings(6, batch=16, **runs.SMALL), seeds=2,
-                       seconds=4),
-        "desk": Scale(_settings(), seeds=5, seconds=2800, data=("cifar10",)),
-        "paper": Scale(_settings(paper=True, **runs.LARGE), seeds=5, seconds=5e7,
-                       data=("cifar10",)),
-    },
-)  # fmt: skip
+TITLE = "Small ResNets with and without batch norm at low and high learning rates"
+trial = runs.trial
+SMOKE = Scale(_settings(6, batch=16, **runs.SMALL), seeds=2, seconds=4)
+DESK = Scale(_settings(), seeds=5, seconds=2800, data=("cifar10",))
+PAPER = Scale(_settings(paper=True, **runs.LARGE), seeds=5, seconds=5e7, data=("cifar10",))

@@ -16,9 +16,10 @@ from torch.nn import functional
 from torch.nn import grad as torch_grad
 
 from normscope.checks import Array
+from normscope.experiments.bjorck2018 import _init_views as views
 from normscope.experiments.bjorck2018._common import DIGITS, density, images, layer, resnet
-from normscope.experiments.bjorck2018._init_views import CLASSES, SHOWN, WAYS, observe, panels
-from normscope.experiments.observing import Experiment, Scale
+from normscope.experiments.bjorck2018._init_views import CLASSES, SHOWN, WAYS
+from normscope.experiments.observing import Scale
 from normscope.measure.probes.signals import signals
 
 _weight_gradient: Any = torch_grad.conv2d_weight
@@ -183,11 +184,8 @@ def _by_class(net: Any, z: Any) -> dict[str, Any]:
 
 
 _ALL = {"norm": ["none", "batch", "top"], "shortcut": list(WAYS)}
-SCALES = {
-    "smoke": Scale(_ALL | DIGITS | {"batch": 24}, seeds=2, seconds=14),
-    "desk": Scale(_ALL, seeds=5, seconds=520, data=("cifar10",)),
-}
-EXPERIMENT = Experiment(
-    "ResNet-110 at initialization, with and without batch norm",
-    trial, SCALES, observe, panels, own_scale=True, version=2,
-)  # fmt: skip
+TITLE = "ResNet-110 at initialization, with and without batch norm"
+VERSION = 2
+observe, panels = views.observe, views.panels
+SMOKE = Scale(_ALL | DIGITS | {"batch": 24}, seeds=2, seconds=14)
+DESK = PAPER = Scale(_ALL, seeds=5, seconds=520, data=("cifar10",))

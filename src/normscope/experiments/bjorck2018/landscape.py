@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from normscope.experiments.bjorck2018._common import DIGITS, NAMES, images, resnet
-from normscope.experiments.observing import Experiment, Panel, Scale, Table, curve
+from normscope.experiments.observing import Panel, Scale, Table, curve
 from normscope.measure.probes.landscape import landscape
 from normscope.train import fit
 
@@ -54,11 +54,6 @@ def panels(table: Table) -> list[Panel]:
     ]  # fmt: skip
 
 
-SCALES = {
-    "smoke": Scale({"norm": list(NAMES), "depth": 8, "batch": 16} | DIGITS, seeds=2, seconds=3),
-    "desk": Scale({"norm": list(NAMES)}, seeds=5, seconds=270, data=("cifar10",)),
-}
-EXPERIMENT = Experiment(
-    "Loss along the gradient, ResNet-110 with and without batch norm",
-    trial, SCALES, observe, panels, own_scale=True,
-)  # fmt: skip
+TITLE = "Loss along the gradient, ResNet-110 with and without batch norm"
+SMOKE = Scale({"norm": list(NAMES), "depth": 8, "batch": 16} | DIGITS, seeds=2, seconds=3)
+DESK = PAPER = Scale({"norm": list(NAMES)}, seeds=5, seconds=270, data=("cifar10",))

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from normscope.experiments.bjorck2018._runs import LARGE, SMALL, curves, trial
-from normscope.experiments.experiment import Experiment, Scale, Table
-from normscope.experiments.observing import arm_bars, parts
-from normscope.results.panel import Panel
+from normscope.experiments.bjorck2018 import _runs as runs
+from normscope.experiments.observing import Panel, Scale, Table, arm_bars, parts
 
 PAIRS = [(0.1, 128), (0.025, 32), (0.0125, 16), (0.0125, 128)]  # the last is the contrast
 ARMS = {f"rate {r:g}, batch {b}": {"rate": r, "batch": b} for r, b in PAIRS}
@@ -34,7 +32,7 @@ def panels(table: Table) -> list[Panel]:
         table, "Sec. 2.1: equal rate over batch size", ARMS,
         lambda run: 100 * run["test_accuracy"], "test accuracy (%)", x="arm",
     )  # fmt: skip
-    return [bars, *curves(table, "Sec. 2.1", ARMS)]
+    return [bars, *runs.curves(table, "Sec. 2.1", ARMS)]
 
 
 def _settings(samples: int, epochs: int, **common: Any) -> list[dict[str, Any]]:
@@ -43,16 +41,10 @@ def _settings(samples: int, epochs: int, **common: Any) -> list[dict[str, Any]]:
              "samples": samples, "ghost": 16} | common for rate, batch in PAIRS]  # fmt: skip
 
 
-_PAPER = {k: v for k, v in LARGE.items() if k != "samples"}
-_SMOKE = {k: v for k, v in SMALL.items() if k != "samples"}
-EXPERIMENT = Experiment(
-    title="Small ResNets at equal ratios of learning rate and batch size",
-    trial=trial,
-    observe=observe,
-    panels=panels,
-    scales={
-        "smoke": Scale(_settings(128, 1, **_SMOKE), seeds=2, seconds=3),
-        "desk": Scale(_settings(4992, 18), seeds=5, seconds=1350, data=("cifar10",)),
-        "paper": Scale(_settings(49_920, 165, **_PAPER), seeds=5, seconds=6e6, data=("cifar10",)),
-    },
-)
+_PAPER = {k: v for k, v in runs.LARGE.items() if k != "samples"}
+_SMOKE = {k: v for k, v in runs.SMALL.items() if k != "samples"}
+TITLE = "Small ResNets at equal ratios of learning rate and batch size"
+trial = runs.trial
+SMOKE = Scale(_settings(128, 1, **_SMOKE), seeds=2, seconds=3)
+DESK = Scale(_settings(4992, 18), seeds=5, seconds=1350, data=("cifar10",))
+PAPER = Scale(_settings(49_920, 165, **_PAPER), seeds=5, seconds=6e6, data=("cifar10",))

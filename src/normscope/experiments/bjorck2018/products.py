@@ -10,8 +10,7 @@ from scipy import stats
 
 from normscope.checks import Array
 from normscope.experiments.bjorck2018._common import density, slope
-from normscope.experiments.experiment import Experiment, Scale, Table
-from normscope.experiments.observing import Panel, columns, curve, over_sizes, parts
+from normscope.experiments.observing import Panel, Scale, Table, columns, curve, over_sizes, parts
 from normscope.results.rules import fitted_slope
 from normscope.theory import randmat
 
@@ -149,10 +148,6 @@ def panels(table: Table) -> list[Panel]:
     return made
 
 
-SCALES = {
-    "smoke": Scale({"size": [50, 100]}, seeds=2, seconds=0.5),
-    "desk": Scale({"size": [250, 500, 1000]}, seeds=20, seconds=83),
-}
-EXPERIMENT = Experiment(
-    "Products of up to ten Gaussian matrices", trial, SCALES, observe, panels, own_scale=True
-)
+TITLE = "Products of up to ten Gaussian matrices"
+SMOKE = Scale({"size": [50, 100]}, seeds=2, seconds=0.5)
+DESK = PAPER = Scale({"size": [250, 500, 1000]}, seeds=20, seconds=83)

@@ -13,9 +13,7 @@ import numpy as np
 
 from normscope.checks import Array
 from normscope.experiments.bjorck2018 import _runs as runs
-from normscope.experiments.experiment import Experiment, Scale, Table, curve
-from normscope.experiments.observing import parts
-from normscope.results.panel import Panel
+from normscope.experiments.observing import Panel, Scale, Table, curve, parts
 
 RATES = {"none": (0.1, 0.03, 0.01, 0.003), "lsuv": (0.1, 0.03, 0.01, 0.003),
          "batch": (1.0, 0.1, 0.03, 0.01, 0.003)}  # fmt: skip
@@ -84,16 +82,8 @@ def _settings(steps: int, **common: Any) -> list[dict[str, Any]]:
     return runs.settings(rows, points=1, **common)
 
 
-EXPERIMENT = Experiment(
-    title="Small deep ResNets without norm, with LSUV and with batch norm over learning rates",
-    trial=runs.trial,
-    observe=observe,
-    panels=panels,
-    scales={
-        "smoke": Scale(_settings(4, batch=16, **runs.SMALL), seeds=2, seconds=2),
-        "desk": Scale(_settings(1400, depth=32, batch=32), seeds=5, seconds=2850,
-                      data=("cifar10",)),
-        "paper": Scale(_settings(300 * runs.STEPS, **runs.LARGE), seeds=5, seconds=4e7,
-                       data=("cifar10",)),
-    },
-)  # fmt: skip
+TITLE = "Small deep ResNets without norm, with LSUV and with batch norm over learning rates"
+trial = runs.trial
+SMOKE = Scale(_settings(4, batch=16, **runs.SMALL), seeds=2, seconds=2)
+DESK = Scale(_settings(1400, depth=32, batch=32), seeds=5, seconds=2850, data=("cifar10",))
+PAPER = Scale(_settings(300 * runs.STEPS, **runs.LARGE), seeds=5, seconds=4e7, data=("cifar10",))

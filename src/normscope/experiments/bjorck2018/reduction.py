@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from normscope.experiments.observing import Experiment, Scale
+from normscope.experiments.observing import Scale
 from normscope.seeds import numpy_generator
 from normscope.theory import randmat
 
@@ -35,9 +35,6 @@ def trial(seed: int) -> dict[str, Any]:
             "prop1-decouple": {"error": split, "size": 40}}  # fmt: skip
 
 
-EXPERIMENT = Experiment(
-    "Linear networks reduced to least squares, layer by layer",
-    trial,
-    {"smoke": Scale({}, seeds=2, seconds=0.1), "desk": Scale({}, seeds=20, seconds=1)},
-    own_scale=True,
-)
+TITLE = "Linear networks reduced to least squares, layer by layer"
+SMOKE = Scale({}, seeds=2, seconds=0.1)
+DESK = PAPER = Scale({}, seeds=20, seconds=1)

@@ -9,7 +9,8 @@ import torch
 from torch.nn import functional
 
 from normscope.experiments.bjorck2018._common import images
-from normscope.experiments.observing import Experiment, Panel, Scale, Table, columns, curve
+from normscope.experiments.observing import Panel, Scale, Table, columns, curve
+from normscope.measure.layer_signals import layer_signals
 from normscope.measure.probes.noise import gradient_noise
 from normscope.nn import network
 from normscope.seeds import numpy_generator
@@ -44,17 +45,13 @@ def trial(seed: int, data: str, samples: int, draws: int, coupled: int) -> dict[
 
 def _gram(net: Any, data: Any) -> Any:
     """Products of the centred gradients of all samples, from inputs and gradients of layers."""
-    first, last = (m for m in net.modules() if isinstance(m, torch.nn.Linear))
-    before = first(data.images)
-    hidden = torch.relu(before)
-    after = last(hidden)
-    loss: Any = functional.cross_entropy(after, data.labels, reduction="sum")
-    slopes = torch.autograd.grad(loss, (before, after))
-    gram = sum((z @ z.T + 1) * (g @ g.T)
-               for z, g in zip((data.images, hidden.detach()), slopes, strict=True))  # fmt: skip
-    found = np.asarray(gram)
-    found = found - found.mean(0)
-    return found - found.mean(1, keepdims=True)
+    found = layer_signals(
+        net, data.images, lambda out: functional.cross_entropy(out, data.labels, reduction="sum")
+    )
+    layers = zip(found["x"], found["dh"], strict=True)
+    gram = np.asarray(sum((z.detach() @ z.detach().T + 1) * (g @ g.T) for z, g in layers))
+    gram = gram - gram.mean(0)
+    return gram - gram.mean(1, keepdims=True)
 
 
 def _noise(gram: Any, weights: Any) -> Any:
@@ -94,12 +91,7 @@ def panels(table: Table) -> list[Panel]:
                   log_x=True)]  # fmt: skip
 
 
-SCALES = {
-    "smoke": Scale({"data": "digits", "samples": 200, "draws": 100, "coupled": 128},
-                   seeds=2, seconds=4),
-    "desk": Scale({"data": "mnist", "samples": 2000, "draws": 400, "coupled": 512},
-                  seeds=5, seconds=34, data=("mnist",)),
-}  # fmt: skip
-EXPERIMENT = Experiment(
-    "Noise of stochastic gradients against Eq. (2)", trial, SCALES, observe, panels
-)
+TITLE = "Noise of stochastic gradients against Eq. (2)"
+SMOKE = Scale({"data": "digits", "samples": 200, "draws": 100, "coupled": 128}, seeds=2, seconds=4)
+DESK = Scale({"data": "mnist", "samples": 2000, "draws": 400, "coupled": 512},
+             seeds=5, seconds=34, data=("mnist",))  # fmt: skip

@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional
 
 from normscope.experiments.bjorck2018._common import images, layer, resnet, slope
-from normscope.experiments.observing import Experiment, Panel, Scale, Table, curve, parts
+from normscope.experiments.observing import Panel, Scale, Table, curve, parts
 from normscope.measure.probes.signals import signals
 from normscope.train import fit
 
@@ -93,8 +93,6 @@ def panels(table: Table) -> list[Panel]:
 
 _ARMS = {"arm": list(RATES)}
 _SMALL = {"data": "digits", "width": 2, "depth": 20, "samples": 96, "batch": 16, "steps": 4}
-SCALES = {
-    "smoke": Scale(_ARMS | _SMALL, seeds=2, seconds=4),
-    "desk": Scale(_ARMS, seeds=5, seconds=1000, data=("cifar10",)),
-}
-EXPERIMENT = Experiment("Small ResNet-110s after some training", trial, SCALES, observe, panels)
+TITLE = "Small ResNet-110s after some training"
+SMOKE = Scale(_ARMS | _SMALL, seeds=2, seconds=4)
+DESK = Scale(_ARMS, seeds=5, seconds=1000, data=("cifar10",))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -32,39 +32,30 @@ def observe(table: Table) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def panels(table: Table, figure: str, theory: float | None) -> list[Panel]:
+    """The sub-FIM and the weights of every layer after each update; ``theory`` is a slope."""
+    fisher, weight = table("lambda_x") * table("lambda_g"), table("weight")
+    layers, made = range(1, fisher.shape[2] + 1), []
+    for name, v in (("lambda_max of the sub-FIM", fisher), ("sigma_max of the weight", weight)):
+        lines = [curve(f"Iter{s}", layers, v[:, k].T, log=True)
+                 for k, s in enumerate(steps_of(table))]  # fmt: skip
+        if theory is not None and v is fisher:
+            middle = len(layers) // 2
+            line = lines[0].y[middle] * 10 ** (theory * (np.arange(len(layers)) - middle))
+            lines.append(curve("mean field, slope at Iter0", layers, line, style="dashed"))
+        note = "Claimed: one update makes low layers' weights huge and their gradients tiny."
+        made.append(Panel(f"{figure}: {name}", "layer", name, tuple(lines), log_y=True, note=note))
+    return made
+
+
 def experiment(
-    figure: str, title: str, small: dict[str, Any], real: dict[str, Any], data: Sequence[str],
+    figure: str, title: str, small: dict[str, Any], real: dict[str, Any], data: str,
     seconds: float, theory: float | None = None,
 ) -> Experiment:  # fmt: skip
     """The experiment of one deep network."""
-
-    def panels(table: Table) -> list[Panel]:
-        fisher, weight = table("lambda_x") * table("lambda_g"), table("weight")
-        layers = range(1, fisher.shape[2] + 1)
-        made = []
-        for name, v in (("lambda_max of the sub-FIM", fisher), ("sigma_max of the weight", weight)):
-            lines = [curve(f"Iter{s}", layers, v[:, k].T, log=True)
-                     for k, s in enumerate(steps_of(table))]  # fmt: skip
-            if theory is not None and v is fisher:
-                middle = len(layers) // 2
-                line = lines[0].y[middle] * 10 ** (theory * (np.arange(len(layers)) - middle))
-                lines.append(curve("mean field, slope at Iter0", layers, line, style="dashed"))
-            note = "Claimed: one update makes low layers' weights huge and their gradients tiny."
-            shown = f"{figure}: {name}"
-            made.append(Panel(shown, "layer", name, tuple(lines), log_y=True, note=note))
-        return made
-
     common = {"norm": "batch", "weights": True, "lr": 0.1}
-    return Experiment(
-        title=title,
-        trial=trial,
-        scales={
-            "smoke": Scale(common | {"at": "0 1", "steps": 1, "batch": 64} | small, 1, 3),
-            "desk": Scale(
-                common | {"at": "0 1 2 3 4 5 6 7", "steps": 7} | real, 5, seconds, tuple(data)
-            ),
-        },
-        observe=observe,
-        panels=panels,
-        own_scale=True,
-    )
+    smoke = common | {"at": "0 1", "steps": 1, "batch": 64} | small
+    desk = common | {"at": "0 1 2 3 4 5 6 7", "steps": 7, "data": data} | real
+    scales = {"smoke": Scale(smoke, 1, 3), "desk": Scale(desk, 5, seconds, (data,))}
+    draw = partial(panels, figure=figure, theory=theory)
+    return Experiment(title, trial, scales, observe, draw, own_scale=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -149,30 +150,23 @@ def _ranks(table: Table, pairs: Sequence[tuple[str, str, str, str]]) -> dict[str
     return parts(made)
 
 
-def panels(figures: Mapping[str, str]) -> Callable[[Table], list[Panel]]:
+def panels(table: Table, figures: Mapping[str, str]) -> list[Panel]:
     """Charts as in the paper: lambda_max and kappa_p of the full matrix and of each block."""
-
-    def draw(table: Table) -> list[Panel]:
-        made = []
-        for kind, letter in KINDS.items():
-            title = f"{figures[letter]}, {letter}"
-            x = [letter, *(f"{letter}_{k}" for k in range(1, len(matrices(table))))]
-            runs = {norm: table("largest", norm=norm, kind=kind).T for norm in NORMS}
-            lines = tuple(curve(NORMS[n], x, v, log=True) for n, v in runs.items())
-            note = "Claimed: smaller for Plain in every matrix."
-            shown = f"{title}: largest eigenvalue"
-            made.append(Panel(shown, "matrix", "lambda_max", lines, log_y=True, note=note))
-            kappas = {norm: table("kappa", norm=norm, kind=kind) for norm in NORMS}
-            lines = tuple(
-                curve(f"{NORMS[n]}, p = {p:.0%}", x, v[:, i].T, log=True)
-                for n, v in kappas.items() for i, p in enumerate(SHARES[:2])
-            )  # fmt: skip
-            note = "Claimed: smaller for BN at the same p."
-            shown = f"{title}: condition number"
-            made.append(Panel(shown, "matrix", "kappa_p", lines, log_y=True, note=note))
-        return made
-
-    return draw
+    made = []
+    for kind, letter in KINDS.items():
+        title = f"{figures[letter]}, {letter}"
+        x = [letter, *(f"{letter}_{k}" for k in range(1, len(matrices(table))))]
+        tops = {words: table("largest", norm=n, kind=kind).T for n, words in NORMS.items()}
+        kappas = {f"{words}, p = {p:.0%}": table("kappa", norm=n, kind=kind)[:, i].T
+                  for n, words in NORMS.items() for i, p in enumerate(SHARES[:2])}  # fmt: skip
+        for words, y, found, claimed in (
+            ("largest eigenvalue", "lambda_max", tops, "smaller for Plain in every matrix"),
+            ("condition number", "kappa_p", kappas, "smaller for BN at the same p"),
+        ):
+            lines = tuple(curve(name, x, rows, log=True) for name, rows in found.items())
+            note = f"Claimed: {claimed}."
+            made.append(Panel(f"{title}: {words}", "matrix", y, lines, log_y=True, note=note))
+    return made
 
 
 def experiment(
@@ -181,15 +175,10 @@ def experiment(
     """The experiment of one size of network."""
     arms = {"norm": [*NORMS], "kind": [*KINDS], "depth": depth}
     real = arms | {"width": width, "data": "mnist"}
-    small = arms | {"width": width // 4, "data": "digits", "samples": 720}
-    return Experiment(
-        title=f"Curvature matrices of MLPs with {depth} layers of {width} units, Plain and BN",
-        trial=trial,
-        scales={
-            "smoke": Scale(small, seeds=1, seconds=2),
-            "desk": Scale(real | {"samples": samples}, 5, seconds, ("mnist",)),
-            "paper": Scale(real | {"samples": 60000}, 5, 4 * seconds, ("mnist",)),
-        },
-        observe=observe,
-        panels=panels(figures),
-    )
+    scales = {
+        "smoke": Scale(arms | {"width": width // 4, "data": "digits", "samples": 720}, 1, 2),
+        "desk": Scale(real | {"samples": samples}, 5, seconds, ("mnist",)),
+        "paper": Scale(real | {"samples": 60000}, 5, 4 * seconds, ("mnist",)),
+    }
+    title = f"Curvature matrices of MLPs with {depth} layers of {width} units, Plain and BN"
+    return Experiment(title, trial, scales, observe, partial(panels, figures=figures))

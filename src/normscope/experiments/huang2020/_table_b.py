@@ -6,12 +6,20 @@ from typing import Any
 
 import numpy as np
 
-from normscope.experiments.experiment import Experiment, Scale, Table, curve
 from normscope.experiments.huang2020._errors import RANDOM, trial
 from normscope.experiments.huang2020._training import CHANCE, late_of
 from normscope.experiments.huang2020.printed import DEPTHS, TABLE_B
-from normscope.experiments.observing import paired, parts, slopes, training_panel
-from normscope.results.panel import Panel
+from normscope.experiments.observing import (
+    Experiment,
+    Panel,
+    Scale,
+    Table,
+    curve,
+    paired,
+    parts,
+    slopes,
+    training_panel,
+)
 
 NEAR = 0.01  # a loss within this of ln 10 is at chance
 INIT = {"VGG": "he-fan-out", "ResNet": "lecun-uniform"}

@@ -7,22 +7,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from torch import nn
 
 from normscope.checks import Array
 from normscope.data import DataSet, load_data
-from normscope.errors import InputError
 from normscope.experiments.observing import Panel, Table, columns, curve, training_panel
-from normscope.measure import activations, conditioning
 from normscope.nn import network
 from normscope.subject.transforms import apply_transform
-from normscope.train import Event, TrainingRun, fit
+from normscope.train import SecondMoments, TrainingRun, fit
 
 SHARES = (0.5, 0.8, 1.0)
 CHANCE = math.log(10)
 DIVERGED = 1e3
-LARGEST = 1e14  # what an infinite kappa_p counts as: about what float64 resolves
 NORMS = {"none": "Plain", "batch": "BN"}
 LABELS = {"lambda_x": "lambda_max of layer inputs", "lambda_g": "lambda_max of output gradients"}
 MOMENTS = tuple(LABELS)
@@ -48,7 +44,8 @@ def trial(
     named = None if norm == "none" else norm
     model = network(net, norm=named, init=init, seed=seed, **options)
     model = apply_transform(model, f"freeze:{freeze}") if freeze else model
-    moments = Moments(model, chosen, at, measured, counted, layers, weights)
+    more: dict[str, Any] = {"counted": counted, "layers": layers or None, "weights": weights}
+    moments = second_moments(model, chosen, at, measured, **more)
     run = fit(
         model, chosen, "cross_entropy", lr=lr, optimizer=optimizer, momentum=momentum, steps=steps,
         batch_size=batch, seed=seed, callbacks=[moments], drop_last=True,
@@ -58,67 +55,16 @@ def trial(
     return {"losses": losses, "late": late(run), "diverged": run.diverged} | moments.result()
 
 
+def second_moments(model: nn.Module, data: DataSet, at: str, measured: int, **more: Any) -> Any:
+    """The callback that measures after the updates that ``at`` lists."""
+    return SecondMoments(model, data, [int(k) for k in at.split()], measured, SHARES, **more)
+
+
 def late(run: TrainingRun) -> float:
     """Mean of the last tenth of the losses, at least five; infinite if the training diverged."""
     return (
         math.inf if run.diverged else float(np.mean(run.losses[-max(5, len(run.losses) // 10) :]))
     )
-
-
-class Moments:
-    """A callback that keeps lambda_max and kappa_p of all layers, and what else is asked for."""
-
-    def __init__(
-        self, model: nn.Module, data: DataSet, at: str, measured: int, counted: int, layers: str,
-        weights: bool,
-    ) -> None:  # fmt: skip
-        self.model, self.at = model, [int(step) for step in at.split()]
-        kind = next(model.parameters()).dtype
-        self.pair = (data.images[:measured].to(kind), data.labels[:measured])
-        self.counted = (data.images[:counted].to(kind), data.labels[:counted])
-        self.layers, self.weights = ([layers] if layers else None), weights
-        self.kept: dict[int, dict[str, Any]] = {}
-
-    def __call__(self, event: Event) -> None:
-        """Measure, if this is one of the steps."""
-        if event.kind in ("start", "step") and event.step in self.at:
-            try:
-                self.kept[event.step] = self.measure()
-            except InputError:  # a network that diverges: its moments are not finite
-                return
-
-    def measure(self) -> dict[str, Any]:
-        """All numbers of the network as it is."""
-        found = conditioning(
-            self.model, self.pair, "cross_entropy", batch_size=len(self.pair[1]), layers=self.layers
-        )
-        made: dict[str, Any] = {"trace_x": [layer.inputs.trace for layer in found]}
-        for side, of in (("x", "inputs"), ("g", "gradients")):
-            made[f"lambda_{side}"] = found.lambda_max(of)
-            made[f"kappa_{side}"] = [np.minimum(found.kappa(p, of), LARGEST) for p in SHARES]
-        if count := len(self.counted[1]):
-            units = activations(self.model, self.counted, histogram=0, batch_size=count).rectified
-            made["dying"] = [int(unit.dying.sum()) for unit in units]
-            made["full"] = [int(unit.full.sum()) for unit in units]
-        if self.weights:
-            made |= self.against_weights()
-        return made
-
-    def against_weights(self) -> dict[str, Any]:
-        """Largest singular values of the weights, and of their gradients over these."""
-        matrices = [p for p in self.model.parameters() if p.ndim > 1]
-        loss = nn.functional.cross_entropy(self.model(self.pair[0]), self.pair[1])
-        slopes = torch.autograd.grad(loss, matrices)
-        both = [[float(torch.linalg.matrix_norm(m.detach().flatten(1), 2)) for m in group]
-                for group in (matrices, slopes)]  # fmt: skip
-        return {"weight": both[0], "domination": np.divide(both[1], both[0])}
-
-    def result(self) -> dict[str, Any]:
-        """Each number with steps first; NaN for steps that were not reached."""
-        first = next(iter(self.kept.values()))
-        empty = {name: np.full(np.shape(value), np.nan) for name, value in first.items()}
-        rows = [self.kept.get(step, empty) for step in self.at]
-        return {name: np.array([row[name] for row in rows], float) for name in first}
 
 
 def steps_of(table: Table) -> list[int]:

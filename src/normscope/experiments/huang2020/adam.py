@@ -9,7 +9,7 @@ import numpy as np
 from normscope.checks import Array
 from normscope.experiments.huang2020 import _training as runs
 from normscope.experiments.huang2020.mlp_training import mlp
-from normscope.experiments.observing import Experiment, Panel, Scale, Table, parts
+from normscope.experiments.observing import Panel, Scale, Table, parts
 
 RATES = (1e-3, 5e-4, 1e-4)
 SGD: dict[str, Any] = {"optimizer": "sgd", "norm": "none"}
@@ -65,11 +65,8 @@ def _arms(at: str, **settings: Any) -> list[dict[str, Any]]:
 
 
 _MNIST = {"net": mlp(784, 20, 256), "data": "mnist", "measured": 1024, "batch": 1024}
-SCALES = {
-    "smoke": Scale(_arms("0 4", net=mlp(64, 6, 24)), 1, 3),
-    "desk": Scale(_arms("0 1 5 20 50 100", **_MNIST), 3, 380, ("mnist",)),
-    "paper": Scale(_arms("0 1 10 100 1000 6000", **_MNIST), 3, 2.2e4, ("mnist",)),
-}
-EXPERIMENT = Experiment(
-    "Second moments of a 20-layer MLP under Adam, Plain and BN", runs.trial, SCALES, observe, panels
-)
+TITLE = "Second moments of a 20-layer MLP under Adam, Plain and BN"
+trial = runs.trial
+SMOKE = Scale(_arms("0 4", net=mlp(64, 6, 24)), 1, 3)
+DESK = Scale(_arms("0 1 5 20 50 100", **_MNIST), 3, 380, ("mnist",))
+PAPER = Scale(_arms("0 1 10 100 1000 6000", **_MNIST), 3, 2.2e4, ("mnist",))

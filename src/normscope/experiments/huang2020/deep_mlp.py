@@ -11,8 +11,8 @@ EXPERIMENT = experiment(
     "Fig. XI (a)",
     "Gradient explosion and weight domination in a 100-layer MLP with BN",
     {"net": mlp(64, 20, 32)},
-    {"net": mlp(784, 100, 256), "data": "mnist", "measured": 1024, "batch": 1024},
-    ["mnist"],
+    {"net": mlp(784, 100, 256), "measured": 1024, "batch": 1024},
+    "mnist",
     seconds=240,
     theory=-math.log10(math.pi / (math.pi - 1)),
 )

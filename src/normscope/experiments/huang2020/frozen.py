@@ -6,16 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from normscope.experiments.huang2020._training import late_of, loss_panel, trial
+from normscope.experiments.huang2020 import _training as runs
 from normscope.experiments.huang2020.mlp_training import mlp
-from normscope.experiments.observing import Experiment, Panel, Scale, Table, curve, parts, slopes
+from normscope.experiments.observing import Panel, Scale, Table, curve, parts, slopes
 
 FREEZE = ["", "layer1", "layer[12]", "layer[123]", "layer[1234]"]
 
 
 def observe(table: Table) -> dict[str, Any]:
     """Late loss against the number of frozen layers."""
-    late = np.array([late_of(table, freeze=name) for name in FREEZE]).T
+    late = np.array([runs.late_of(table, freeze=name) for name in FREEZE]).T
     found = {
         "slope": slopes(range(len(FREEZE)), late),
         "four against none": late[:, -1] - late[:, 0],
@@ -26,18 +26,15 @@ def observe(table: Table) -> dict[str, Any]:
 def panels(table: Table) -> list[Panel]:
     """The loss over training, and at its end."""
     arms = {f"{k} frozen": {"freeze": name} for k, name in enumerate(FREEZE)}
-    ends = curve("BN", range(len(FREEZE)), [late_of(table, freeze=name) for name in FREEZE])
+    ends = curve("BN", range(len(FREEZE)), [runs.late_of(table, freeze=name) for name in FREEZE])
     label = "cross-entropy, last tenth of training"
     shown = Panel("Sec. C.2: frozen layers", "frozen layers, from the input on", label, (ends,))
-    return [shown, loss_panel(table, "Sec. C.2, five-layer MLP", arms)]
+    return [shown, runs.loss_panel(table, "Sec. C.2, five-layer MLP", arms)]
 
 
 _BN = {"freeze": FREEZE, "norm": "batch"}
 _MNIST = {"net": mlp(784, 5, 100), "data": "mnist", "steps": 300, "batch": 128}
-SCALES = {
-    "smoke": Scale(_BN | {"net": mlp(64, 5, 16), "steps": 10, "measured": 64}, 1, 2),
-    "desk": Scale(_BN | _MNIST, 5, 80, ("mnist",)),
-}
-EXPERIMENT = Experiment(
-    "A five-layer MLP with BN whose low layers are frozen", trial, SCALES, observe, panels
-)
+TITLE = "A five-layer MLP with BN whose low layers are frozen"
+trial = runs.trial
+SMOKE = Scale(_BN | {"net": mlp(64, 5, 16), "steps": 10, "measured": 64}, 1, 2)
+DESK = Scale(_BN | _MNIST, 5, 80, ("mnist",))

@@ -7,10 +7,16 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from normscope.experiments.experiment import Experiment, Scale, Table
-from normscope.experiments.huang2020._errors import RANDOM, trial
-from normscope.experiments.observing import by_seed, paired, parts, training_panel
-from normscope.results.panel import Panel
+from normscope.experiments.huang2020 import _errors as runs
+from normscope.experiments.observing import (
+    Panel,
+    Scale,
+    Table,
+    by_seed,
+    paired,
+    parts,
+    training_panel,
+)
 
 FREEZE = {  # the paper's names: a digit for each group from the input on, 0 is frozen
     "00001": "group[1234].layer*", "00011": "group[123].layer*", "00111": "group[12].layer*",
@@ -51,13 +57,10 @@ def panels(table: Table) -> list[Panel]:
 _BN = {"freeze": [*FREEZE.values()], "norm": "batch", "lr": 0.05, "moments": 10}
 _DESK = {"net": "vgg16:width=8", "images": 4000, "test": 2000, "steps": 1200}
 _PAPER = {"net": "vgg16", "lr": 0.1, "batch": 128, "augment": True, "steps": 39100}
-_SMOKE = {"net": "vgg16:width=2", "data": RANDOM.format(32), "batch": 16, "steps": 2, "moments": 2}
-SCALES = {
-    "smoke": Scale(_BN | _SMOKE, 1, 2),
-    "desk": Scale(_BN | _DESK, 5, 2100, ("cifar10",)),
-    "paper": Scale(_BN | _PAPER, 5, 1.5e6, ("cifar10",)),
-}
-EXPERIMENT = Experiment(
-    "A 16-layer VGG with BN whose low groups of convolutions are frozen",
-    trial, SCALES, observe, panels,
-)  # fmt: skip
+_IMAGES = {"data": runs.RANDOM.format(32), "batch": 16}
+_SMOKE = _IMAGES | {"net": "vgg16:width=2", "steps": 2, "moments": 2}
+TITLE = "A 16-layer VGG with BN whose low groups of convolutions are frozen"
+trial = runs.trial
+SMOKE = Scale(_BN | _SMOKE, 1, 2)
+DESK = Scale(_BN | _DESK, 5, 2100, ("cifar10",))
+PAPER = Scale(_BN | _PAPER, 5, 1.5e6, ("cifar10",))

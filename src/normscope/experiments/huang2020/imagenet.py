@@ -14,7 +14,7 @@ import numpy as np
 from normscope.data import FlipAndCrop, load_data
 from normscope.experiments.huang2020 import _training as runs
 from normscope.experiments.huang2020.printed import ARMS, TABLE_A
-from normscope.experiments.observing import Experiment, Panel, Scale, Table, curve
+from normscope.experiments.observing import Panel, Scale, Table, curve
 from normscope.nn import network
 from normscope.train import evaluate, fit
 
@@ -37,7 +37,7 @@ def trial(
         extra_norms=("before-last",) if last else (), init="he-fan-out", seed=seed,
         classes=seen.num_classes, width=width,
     )  # fmt: skip
-    moments = runs.Moments(model, seen, at, measured=batch, counted=0, layers="", weights=False)
+    moments = runs.second_moments(model, seen, at, batch)
     run = fit(
         model, seen, "cross_entropy", lr=0.1, momentum=0.9, weight_decay=decay, schedule="epoch",
         steps=steps or 100 * (len(seen) // batch), batch_size=batch, drop_last=True, seed=seed,
@@ -104,13 +104,7 @@ def _arms(steps: int, at: str, **settings: Any) -> list[dict[str, Any]]:
     return [arm | {"steps": steps} | settings for arm in arms]
 
 
-SCALES = {
-    "smoke": Scale(_arms(2, "0 2", data=MADE, batch=2, width=8), 1, 10),
-    "paper": Scale(
-        _arms(0, "0 1 10 100 1000 10000 100000", data=DATA, batch=256, width=64), 1, 4e6
-    ),
-}
-EXPERIMENT = Experiment(
-    "ResNet-18 and ResNet-50 on ImageNet, with and without a BN before the last layer",
-    trial, SCALES, observe, panels, hours=1000,
-)  # fmt: skip
+TITLE = "ResNet-18 and ResNet-50 on ImageNet, with and without a BN before the last layer"
+HOURS = 1000
+SMOKE = Scale(_arms(2, "0 2", data=MADE, batch=2, width=8), 1, 10)
+PAPER = Scale(_arms(0, "0 1 10 100 1000 10000 100000", data=DATA, batch=256, width=64), 1, 4e6)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from normscope.experiments.observing import Experiment, Scale
+from normscope.experiments.observing import Scale
 from normscope.results import KroneckerSpectrum, MomentSpectrum
 
 LEFT, RIGHT = 7, 5
@@ -30,7 +30,6 @@ def trial(seed: int) -> dict[str, Any]:
     return {name: {"error": error, "size": LEFT * RIGHT} for name, error in errors.items()}
 
 
-SCALES = {"smoke": Scale(seeds=2, seconds=0.1), "desk": Scale(seeds=20, seconds=0.1)}
-EXPERIMENT = Experiment(
-    "Eigenvalues of Kronecker products of random matrices", trial, SCALES, own_scale=True
-)
+TITLE = "Eigenvalues of Kronecker products of random matrices"
+SMOKE = Scale(seeds=2, seconds=0.1)
+DESK = PAPER = Scale(seeds=20, seconds=0.1)

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from normscope.checks import Array
-from normscope.experiments.huang2020._training import last_step, loss_panel, steps_of, trial
-from normscope.experiments.observing import Experiment, Panel, Scale, Table, curve, parts
+from normscope.experiments.huang2020 import _training as runs
+from normscope.experiments.observing import Panel, Scale, Table, curve, parts
 
 NETS = {
     "ResNet": "resnet{depth}:width={width}",
@@ -62,16 +62,16 @@ def panels(table: Table) -> list[Panel]:
     for figure, titles in (("Fig. XV", [*NETS]), ("Sec. D.3", plain)):
         for name, label in (("lambda_x", "lambda_max"), ("kappa_x", "kappa_50")):
             values = {title: 10 ** of(table, name, title).T for title in titles}
-            lines = tuple(curve(t, steps_of(table), v, log=True) for t, v in values.items())
+            lines = tuple(curve(t, runs.steps_of(table), v, log=True) for t, v in values.items())
             shown = f"{figure}: input of the last layer"
             made.append(Panel(shown, "update", label, lines, log_y=True))
-        made.append(loss_panel(table, figure, {title: {"arm": title} for title in titles}))
+        made.append(runs.loss_panel(table, figure, {title: {"arm": title} for title in titles}))
     return made
 
 
 def named(arm: str, width: int, **settings: Any) -> dict[str, Any]:
     """The training run of one arm; ``arm`` and ``width`` are kept for the table."""
-    return trial(**settings)
+    return runs.trial(**settings)
 
 
 def _arms(depth: int, small: int, width: int, at: str, **settings: Any) -> list[dict[str, Any]]:
@@ -86,18 +86,14 @@ def _arms(depth: int, small: int, width: int, at: str, **settings: Any) -> list[
                 {"arm": f"plain {title}{end}", "net": net + extra, "init": init, "lr": 0.01}
             )
     common = {"momentum": 0.9, "layers": "fc", "width": width, "at": at} | settings
-    common["steps"] = last_step(at)
+    common["steps"] = runs.last_step(at)
     return [arm | common | {"net": arm["net"].format(**size)} for arm in made]
 
 
 _DESK = _arms(56, 20, 8, " ".join(map(str, range(0, 61, 5))), data="cifar10", images=5000, shrink=2)
 _PAPER = _arms(1202, 110, 16, "0 1 10 100 1000 10000 62400", data="cifar10", batch=128)
-SCALES = {
-    "smoke": Scale(_arms(8, 8, 4, "0 2", batch=32, measured=32), 1, 3),
-    "desk": Scale(_DESK, 5, 250, ("cifar10",)),
-    "paper": Scale(_PAPER, 5, 1e7, ("cifar10",)),
-}
-EXPERIMENT = Experiment(
-    "The input of the last layer in training, with and without a BN before it",
-    named, SCALES, observe, panels,
-)  # fmt: skip
+TITLE = "The input of the last layer in training, with and without a BN before it"
+trial = named
+SMOKE = Scale(_arms(8, 8, 4, "0 2", batch=32, measured=32), 1, 3)
+DESK = Scale(_DESK, 5, 250, ("cifar10",))
+PAPER = Scale(_PAPER, 5, 1e7, ("cifar10",))

@@ -8,8 +8,9 @@ import numpy as np
 from scipy import stats
 
 from normscope.checks import Array
+from normscope.experiments import observing
 from normscope.experiments.huang2020 import _training as runs
-from normscope.experiments.observing import Experiment, Panel, Scale, Table, columns, curve, parts
+from normscope.experiments.observing import Panel, Scale, Table, columns, curve, parts
 
 INITS = {"lecun-uniform": "random init", "he": "He init"}
 SETTINGS = {"init": [*INITS], "norm": [*runs.NORMS]}
@@ -22,8 +23,7 @@ def mlp(inputs: int, depth: int, width: int) -> str:
 
 def slopes(values: Array) -> Array:
     """Slope of log10 over layers, by network."""
-    places = np.arange(values.shape[1])
-    return np.array([stats.linregress(places, np.log10(row)).slope for row in values])
+    return observing.slopes(range(values.shape[1]), np.log10(values))
 
 
 def observe(table: Table) -> dict[str, Any]:
@@ -97,12 +97,8 @@ _DESK = SETTINGS | {
 }  # fmt: skip
 _SMOKE = SETTINGS | {"net": mlp(64, 6, 24), "at": "0 1 9", "steps": 9, "counted": 99}
 _PAPER = _DESK | {"at": "0 1 10 100 1000 6000", "steps": 6000}
-SCALES = {
-    "smoke": Scale(_SMOKE, 1, 4),
-    "desk": Scale(_DESK | {"at": "0 1 5 20 50 100", "steps": 100}, 5, 400, ("mnist",)),
-    "paper": Scale(_PAPER, 5, 1.5e4, ("mnist",)),
-}
-EXPERIMENT = Experiment(
-    "Second moments of a 20-layer MLP under SGD, Plain and BN, two initializations",
-    runs.trial, SCALES, observe, panels,
-)  # fmt: skip
+TITLE = "Second moments of a 20-layer MLP under SGD, Plain and BN, two initializations"
+trial = runs.trial
+SMOKE = Scale(_SMOKE, 1, 4)
+DESK = Scale(_DESK | {"at": "0 1 5 20 50 100", "steps": 100}, 5, 400, ("mnist",))
+PAPER = Scale(_PAPER, 5, 1.5e4, ("mnist",))

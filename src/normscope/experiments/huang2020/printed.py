@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from normscope.experiments.observing import Experiment, Panel, Scale, Table, curve, every_value
+from normscope.experiments.observing import Panel, Scale, Table, curve, every_value
 from normscope.results import ConditioningCost
 
 ARMS = ("standard", "WD = 0.0002", "DR = 0.3")
@@ -70,8 +70,7 @@ def panels(table: Table) -> list[Panel]:
     return made
 
 
-SCALES = {"smoke": Scale(seconds=0.1), "desk": Scale(seconds=0.1)}
-EXPERIMENT = Experiment(
-    "Arithmetic checks of the published tables and costs",
-    trial, SCALES, observe, panels, own_scale=True, version=3,
-)  # fmt: skip
+TITLE = "Arithmetic checks of the published tables and costs"
+VERSION = 3
+SMOKE = Scale(seconds=0.1)
+DESK = PAPER = Scale(seconds=0.1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from normscope.checks import Array
-from normscope.experiments.observing import Experiment, Scale
+from normscope.experiments.observing import Scale
 from normscope.measure import conditioning
+from normscope.measure.layer_signals import Loss, Signals, layer_signals
 from normscope.nn import BatchNorm, network
 from normscope.subject.transforms import apply_transform
 
@@ -21,8 +21,6 @@ SIZE, DEPTH, TOTAL = max(WIDTHS), len(FACTORS), math.prod(FACTORS)
 OWN = np.array(FACTORS)
 BEFORE = np.array([math.prod(FACTORS[:k]) for k in range(DEPTH)])  # of the layers below
 BEHIND = TOTAL / BEFORE / OWN  # of the layers above
-Loss = Callable[[Tensor], Tensor]
-Signals = dict[str, list[Tensor]]
 
 
 def make(
@@ -42,26 +40,6 @@ def scaled(net: nn.Module) -> nn.Module:
     for number, factor in enumerate(FACTORS, 1):
         net = apply_transform(net, f"scale-weights:layer{number}={factor}")
     return net
-
-
-def signals(net: nn.Module, x: Tensor, loss: Loss) -> Signals:
-    """Inputs x and outputs h of all layers, and the gradients in them and in the weights."""
-    kept: Signals = {"x": [], "h": []}
-    layers = [m for m in net.modules() if isinstance(m, nn.Linear)]
-
-    def keep(_: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-        kept["x"].append(inputs[0])
-        kept["h"].append(output)
-
-    hooks = [layer.register_forward_hook(keep) for layer in layers]
-    total = loss(net(x.clone().requires_grad_()))
-    for hook in hooks:
-        hook.remove()
-    wanted = [*kept["x"], *kept["h"], *(layer.weight for layer in layers)]
-    slopes = torch.autograd.grad(total, wanted)
-    for number, name in enumerate(("dx", "dh", "dw")):
-        kept[name] = list(slopes[number * DEPTH : (number + 1) * DEPTH])
-    return kept
 
 
 def distance(one: Tensor, other: Tensor) -> float:
@@ -84,7 +62,7 @@ def theorem1(activation: str, x: Tensor, target: Tensor, seed: int) -> dict[str,
     ]  # fmt: skip
     worst: dict[str, float] = {}
     for loss, mu in losses:
-        old, new = signals(net, x, loss), signals(other, x, loss)
+        old, new = layer_signals(net, x, loss), layer_signals(other, x, loss)
         slope = [h.clone().detach().requires_grad_() for h in (old["h"][1], 3 * old["h"][1])]
         act = net.get_submodule("act2")
         slopes = [torch.autograd.grad(act(h).sum(), h)[0] for h in slope]
@@ -105,7 +83,7 @@ def theorem1(activation: str, x: Tensor, target: Tensor, seed: int) -> dict[str,
 def theorem2(net: nn.Module, x: Tensor, labels: Tensor) -> dict[str, float]:
     """Errors of Theorem 2 and equation (9)."""
     one, other = (
-        signals(n, x, lambda out: _cross_entropy(out, labels)) for n in (net, scaled(net))
+        layer_signals(n, x, lambda out: _cross_entropy(out, labels)) for n in (net, scaled(net))
     )
     return {
         "thm2-input": law(one, other, "x", np.ones(DEPTH)),
@@ -151,7 +129,7 @@ def trial(seed: int) -> dict[str, Any]:
 
 def _by_hand(net: nn.Module, x: Tensor, target: Tensor) -> dict[str, float]:
     """Equations (1) and (4): the forward pass and the chain rule in a loop."""
-    kept = signals(net, x, lambda out: (out * target).sum())
+    kept = layer_signals(net, x, lambda out: (out * target).sum())
     weights = [m.weight.detach() for m in net.modules() if isinstance(m, nn.Linear)]
     state, forward, chain = x, [], []
     for k, weight in enumerate(weights):
@@ -166,7 +144,9 @@ def _by_hand(net: nn.Module, x: Tensor, target: Tensor) -> dict[str, float]:
 
 def _not_a_multiple(net: nn.Module, x: Tensor, labels: Tensor) -> float:
     """What is left of the scaled network's dL/dh_K when the best multiple is taken off."""
-    pair = [signals(n, x, lambda out: _cross_entropy(out, labels)) for n in (net, scaled(net))]
+    pair = [
+        layer_signals(n, x, lambda out: _cross_entropy(out, labels)) for n in (net, scaled(net))
+    ]
     old, new = (found["dh"][-1].flatten() for found in pair)
     return float((new - old * (new @ old) / (old @ old)).norm() / new.norm())
 
@@ -190,8 +170,6 @@ def _against(outputs: Tensor, targets: Tensor) -> Tensor:
     return (outputs * targets).sum(-1).mean()
 
 
-SCALES = {"smoke": Scale(seeds=1, seconds=2), "desk": Scale(seeds=3, seconds=3)}
-EXPERIMENT = Experiment(
-    "Signals and gradients of networks whose weights are scaled, to rounding",
-    trial, SCALES, own_scale=True,
-)  # fmt: skip
+TITLE = "Signals and gradients of networks whose weights are scaled, to rounding"
+SMOKE = Scale(seeds=1, seconds=2)
+DESK = PAPER = Scale(seeds=3, seconds=3)

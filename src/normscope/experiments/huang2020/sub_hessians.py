@@ -8,7 +8,7 @@ import numpy as np
 from scipy import stats
 
 from normscope.experiments.huang2020._matrices import NORMS, small_images, small_mlp
-from normscope.experiments.observing import Experiment, Panel, Scale, Table, curve, parts
+from normscope.experiments.observing import Panel, Scale, Table, curve, parts
 from normscope.measure import conditioning
 
 
@@ -70,9 +70,7 @@ def panels(table: Table) -> list[Panel]:
 
 _ARMS = {"depth": [8, 4], "norm": [*NORMS]}
 _MNIST = _ARMS | {"width": 24, "data": "mnist"}
-SCALES = {
-    "smoke": Scale(_ARMS | {"width": 6, "samples": 60, "data": "digits"}, 1, 2),
-    "desk": Scale(_MNIST | {"samples": 500}, 5, 200, ("mnist",)),
-    "paper": Scale(_MNIST | {"samples": 60000}, 5, 2e4, ("mnist",)),
-}
-EXPERIMENT = Experiment("Sub-Hessians and sub-FIMs of small MLPs", trial, SCALES, observe, panels)
+TITLE = "Sub-Hessians and sub-FIMs of small MLPs"
+SMOKE = Scale(_ARMS | {"width": 6, "samples": 60, "data": "digits"}, 1, 2)
+DESK = Scale(_MNIST | {"samples": 500}, 5, 200, ("mnist",))
+PAPER = Scale(_MNIST | {"samples": 60000}, 5, 2e4, ("mnist",))

@@ -14,12 +14,14 @@ from normscope.checks import Array
 from normscope.experiments.observing import Panel, Table, curve, over_sizes
 from normscope.measure import Risk
 from normscope.measure.gram import gram_matrix
+from normscope.measure.layer_signals import layer_signals
 from normscope.nn.build import build
 from normscope.results.prediction import Prediction
 from normscope.results.rules import fitted_slope
 from normscope.seeds import child_seed
 from normscope.spec import NetworkSpec, mlp
 from normscope.theory import predict
+from normscope.theory.integrals import arccosine_kernel
 
 # activation, weight variance, bias variance; the first two are those of the paper's figures
 NETWORKS = {
@@ -134,15 +136,8 @@ def prediction(
 
 def overlaps(model: torch.nn.Module, x: torch.Tensor) -> list[tuple[Array, Array]]:
     """h(s).h(t) of the inputs and delta(s).delta(t) (of output 1) of every affine layer."""
-    hats, outs = [], []
-    for name, module in model.named_children():
-        if name.startswith("layer"):
-            hats.append(x.detach())
-        x = module(x)
-        if name.startswith("layer"):
-            outs.append(x)
-    slopes = torch.autograd.grad(x[:, 0].sum(), outs)
-    grams = [[(rows @ rows.T).numpy() for rows in some] for some in (hats, slopes)]
+    found = layer_signals(model, x, lambda out: out[:, 0].sum())
+    grams = [[(r @ r.T).detach().numpy() for r in found[name]] for name in ("x", "dh")]
     return list(zip(*grams, strict=True))
 
 
@@ -161,8 +156,7 @@ def order_values(model: torch.nn.Module, x: torch.Tensor) -> dict[str, Array]:
 
 def arccosine_hat(overlap: float) -> float:
     """E relu(x) relu(y) of standard normal x, y with this overlap: J / 2 of (S.70)."""
-    angle = math.pi - math.acos(overlap)
-    return (math.sqrt(1 - overlap**2) + angle * overlap) / math.pi / 2
+    return float(arccosine_kernel(overlap)) / 2
 
 
 def width_panel(

@@ -13,7 +13,7 @@ from torch.func import functional_call, hessian, jacrev
 
 from normscope.checks import Array
 from normscope.experiments.karakida2019 import _common as common
-from normscope.experiments.observing import Experiment, Scale, Table, every_value, over_sizes
+from normscope.experiments.observing import Scale, Table, every_value, over_sizes
 from normscope.measure import Risk, fisher
 from normscope.measure import hessian as hessian_operator
 from normscope.nn.build import build
@@ -241,8 +241,7 @@ def _theory() -> dict[str, Any]:
     }
 
 
-SCALES = {"smoke": Scale(seeds=2, seconds=2), "desk": Scale(seeds=20, seconds=5)}
-EXPERIMENT = Experiment(
-    "Dense identities of the supplement, as printed and as corrected",
-    trial, SCALES, observe, own_scale=True, version=2,
-)  # fmt: skip
+TITLE = "Dense identities of the supplement, as printed and as corrected"
+VERSION = 2
+SMOKE = Scale(seeds=2, seconds=2)
+DESK = PAPER = Scale(seeds=20, seconds=5)

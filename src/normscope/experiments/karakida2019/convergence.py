@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from normscope.experiments.karakida2019 import _common as common
-from normscope.experiments.observing import Curve, Experiment, Panel, Scale, Table, curve, parts
+from normscope.experiments.observing import Curve, Panel, Scale, Table, curve, parts
 from normscope.results.rules import fitted_slope
 
 NETS = ("relu", "tanh")
@@ -67,13 +67,8 @@ def panels(table: Table) -> list[Panel]:
     return made
 
 
-SCALES = {
-    "smoke": Scale({"network": list(NETS), "width": [50, 100, 200]}, seeds=20, seconds=3),
-    "desk": Scale(
-        {"network": list(NETS), "width": [100, 200, 400, 800, 1600]}, seeds=100, seconds=190
-    ),
-}
-EXPERIMENT = Experiment(
-    "Convergence of the backward order parameter of one pair of samples",
-    trial, SCALES, observe, panels, own_scale=True,
-)  # fmt: skip
+TITLE = "Convergence of the backward order parameter of one pair of samples"
+SMOKE = Scale({"network": list(NETS), "width": [50, 100, 200]}, seeds=20, seconds=3)
+DESK = PAPER = Scale(
+    {"network": list(NETS), "width": [100, 200, 400, 800, 1600]}, seeds=100, seconds=190
+)

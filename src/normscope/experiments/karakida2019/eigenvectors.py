@@ -8,7 +8,7 @@ import numpy as np
 from scipy.sparse.linalg import eigsh
 
 from normscope.experiments.karakida2019 import _common as common
-from normscope.experiments.observing import Experiment, Scale, Table, parts
+from normscope.experiments.observing import Scale, Table, parts
 from normscope.sweeps.plan import grid
 
 
@@ -68,11 +68,6 @@ def _cells(widths: list[int], seeds: int) -> list[dict[str, Any]]:
     ]
 
 
-SCALES = {
-    "smoke": Scale(_cells([30, 60], 3), seconds=2),
-    "desk": Scale(_cells([100, 200, 400], 20), seconds=80),
-}
-EXPERIMENT = Experiment(
-    "Leading eigenvectors of the Fisher matrix and mean gradients",
-    trial, SCALES, observe, own_scale=True,
-)  # fmt: skip
+TITLE = "Leading eigenvectors of the Fisher matrix and mean gradients"
+SMOKE = Scale(_cells([30, 60], 3), seconds=2)
+DESK = PAPER = Scale(_cells([100, 200, 400], 20), seconds=80)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from normscope.experiments.karakida2019 import _common as common
-from normscope.experiments.observing import Experiment, Panel, Scale, Table, parts
+from normscope.experiments.observing import Panel, Scale, Table, parts
 from normscope.results.prediction import Prediction
 from normscope.sweeps.plan import grid
 
@@ -104,6 +104,7 @@ def _prediction(cell: Cell, width: int, few: int = 0, **options: Any) -> Predict
 
 def _sum(made: Prediction, *, hat: bool = True) -> float:
     """A1 by Eq. (11): tilde times hat, or times tilde as printed (that of the inputs by (7))."""
+    assert made.spec is not None
     tilde, first = made.order_parameters["qtilde"], made.spec.layers[0]
     printed = np.concatenate([[first.weight_variance * tilde[0]], tilde[:-1]])
     other = made.order_parameters["qhat"] if hat else printed
@@ -159,11 +160,6 @@ def _cells(widths: Sequence[int], figure: int, rest: int) -> list[dict[str, Any]
     ]
 
 
-SCALES = {
-    "smoke": Scale(_cells([40, 60, 80], 4, 2), seconds=4),
-    "desk": Scale(_cells([100, 200, 400, 800], 100, 40), seconds=400),
-}
-EXPERIMENT = Experiment(
-    "Spectra of Gram matrices over widths, plain and with the mean of the outputs subtracted",
-    trial, SCALES, observe, panels, own_scale=True,
-)  # fmt: skip
+TITLE = "Spectra of Gram matrices over widths, plain and with the mean of the outputs subtracted"
+SMOKE = Scale(_cells([40, 60, 80], 4, 2), seconds=4)
+DESK = PAPER = Scale(_cells([100, 200, 400, 800], 100, 40), seconds=400)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from normscope.experiments.karakida2019 import _common as common
-from normscope.experiments.observing import Experiment, Panel, Scale, Table, parts
+from normscope.experiments.observing import Panel, Scale, Table, parts
 from normscope.sweeps.plan import grid
 from normscope.theory import gradient_growth
 
@@ -114,11 +114,6 @@ def _cells(widths: list[int], seeds: int, deep: int) -> list[dict[str, Any]]:
     ]
 
 
-SCALES = {
-    "smoke": Scale(_cells([10, 15, 20], 2, 2), seconds=4),
-    "desk": Scale(_cells([50, 100, 200, 400], 20, 10), seconds=240),
-}
-EXPERIMENT = Experiment(
-    "Batch norm in the hidden layers: largest eigenvalue and trace over width and depth",
-    trial, SCALES, observe, panels, own_scale=True,
-)  # fmt: skip
+TITLE = "Batch norm in the hidden layers: largest eigenvalue and trace over width and depth"
+SMOKE = Scale(_cells([10, 15, 20], 2, 2), seconds=4)
+DESK = PAPER = Scale(_cells([50, 100, 200, 400], 20, 10), seconds=240)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from normscope.experiments.karakida2019 import _common as common
-from normscope.experiments.observing import Experiment, Scale, Table, parts
+from normscope.experiments.observing import Scale, Table, parts
 from normscope.measure.gram import gram_spectrum
 from normscope.theory import last_batch_norm_bounds
 
@@ -47,10 +47,6 @@ def observe(table: Table) -> dict[str, Any]:
     return {"eq19": parts(made), "var-const": parts(orders)}
 
 
-SCALES = {
-    "smoke": Scale({"network": ["relu", "tanh"], "width": [25, 50]}, seeds=3, seconds=2),
-    "desk": Scale({"network": ["relu", "tanh"], "width": [50, 100, 200]}, seeds=30, seconds=70),
-}
-EXPERIMENT = Experiment(
-    "Batch norm on the outputs: mean, variance, both", trial, SCALES, observe, own_scale=True
-)
+TITLE = "Batch norm on the outputs: mean, variance, both"
+SMOKE = Scale({"network": ["relu", "tanh"], "width": [25, 50]}, seeds=3, seconds=2)
+DESK = PAPER = Scale({"network": ["relu", "tanh"], "width": [50, 100, 200]}, seeds=30, seconds=70)

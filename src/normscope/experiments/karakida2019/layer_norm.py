@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from normscope.experiments.karakida2019 import _common as common
-from normscope.experiments.observing import Experiment, Scale, Table, parts
+from normscope.experiments.observing import Scale, Table, parts
 from normscope.sweeps.plan import grid
 from normscope.theory import output_norm_bounds, output_norm_statistics
 
@@ -97,11 +97,6 @@ def _cells(widths: list[int], seeds: int) -> list[dict[str, Any]]:
     ]
 
 
-SCALES = {
-    "smoke": Scale(_cells([30, 60, 90], 2), seconds=4),
-    "desk": Scale(_cells([100, 200, 400, 800, 1600], 24), seconds=110),
-}
-EXPERIMENT = Experiment(
-    "Layer norm in all layers: spectrum, bounds and order parameters",
-    trial, SCALES, observe, own_scale=True,
-)  # fmt: skip
+TITLE = "Layer norm in all layers: spectrum, bounds and order parameters"
+SMOKE = Scale(_cells([30, 60, 90], 2), seconds=4)
+DESK = PAPER = Scale(_cells([100, 200, 400, 800, 1600], 24), seconds=110)

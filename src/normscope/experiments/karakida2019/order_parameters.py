@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from normscope.experiments.karakida2019 import _common as common
-from normscope.experiments.observing import Experiment, Scale, Table, parts
+from normscope.experiments.observing import Scale, Table, parts
 from normscope.sweeps.plan import grid
 from normscope.theory import predict
 
@@ -50,11 +50,6 @@ def _cells(widths: list[int], samples: list[int]) -> list[dict[str, Any]]:
     return [*grid(plain), *grid(normed | {"samples": samples})]
 
 
-SCALES = {
-    "smoke": Scale(_cells([50, 100], [8]), seeds=4, seconds=1),
-    "desk": Scale(_cells([100, 200, 400], [4, 8, 32, 100]), seeds=40, seconds=50),
-}
-EXPERIMENT = Experiment(
-    "Order parameters of random networks, without norm and with batch norm",
-    trial, SCALES, observe, own_scale=True,
-)  # fmt: skip
+TITLE = "Order parameters of random networks, without norm and with batch norm"
+SMOKE = Scale(_cells([50, 100], [8]), seeds=4, seconds=1)
+DESK = PAPER = Scale(_cells([100, 200, 400], [4, 8, 32, 100]), seeds=40, seconds=50)

@@ -9,7 +9,7 @@ import torch
 
 from normscope.data import load_data
 from normscope.experiments.karakida2019 import _common as common
-from normscope.experiments.observing import Experiment, Panel, Scale, Table, parts
+from normscope.experiments.observing import Panel, Scale, Table, parts
 from normscope.measure import fisher
 from normscope.measure.spectral import top_eigenvalues
 from normscope.sweeps.plan import grid
@@ -89,15 +89,10 @@ def _cells(
     return [*grid(figure, seeds), *grid(normed, 3)]
 
 
-SCALES = {
-    "smoke": Scale(_cells(["digits"], [30, 60], ([30], 40), 2), seconds=4),
-    "desk": Scale(
-        _cells(["mnist", "cifar10"], [100, 200, 400], ([100, 200, 400], 400), 5),
-        seconds=120,
-        data=("mnist", "cifar10"),
-    ),
-}
-EXPERIMENT = Experiment(
-    "Fig. 1, batch norm and layer norm on real images",
-    trial, SCALES, observe, panels, own_scale=True,
-)  # fmt: skip
+TITLE = "Fig. 1, batch norm and layer norm on real images"
+SMOKE = Scale(_cells(["digits"], [30, 60], ([30], 40), 2), seconds=4)
+DESK = PAPER = Scale(
+    _cells(["mnist", "cifar10"], [100, 200, 400], ([100, 200, 400], 400), 5),
+    seconds=120,
+    data=("mnist", "cifar10"),
+)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from normscope.experiments.karakida2019 import _common as common
-from normscope.experiments.observing import Experiment, Scale, Table, parts
+from normscope.experiments.observing import Scale, Table, parts
 
 NETS, FEW = ("relu", "tanh"), (2, 4, 8)
 
@@ -37,11 +37,6 @@ def observe(table: Table) -> dict[str, Any]:
     return {"thm3.3-O1": parts({f"{n}, T={t}": part(n, t) for n in NETS for t in FEW})}
 
 
-SCALES = {
-    "smoke": Scale({"network": list(NETS), "width": [100, 400]}, seeds=4, seconds=2),
-    "desk": Scale({"network": list(NETS), "width": [200, 800, 3200]}, seeds=40, seconds=90),
-}
-EXPERIMENT = Experiment(
-    "Largest eigenvalue after mean subtraction with 2, 4 and 8 samples",
-    trial, SCALES, observe, own_scale=True,
-)  # fmt: skip
+TITLE = "Largest eigenvalue after mean subtraction with 2, 4 and 8 samples"
+SMOKE = Scale({"network": list(NETS), "width": [100, 400]}, seeds=4, seconds=2)
+DESK = PAPER = Scale({"network": list(NETS), "width": [200, 800, 3200]}, seeds=40, seconds=90)

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from normscope.experiments.karakida2019 import _common as common
-from normscope.experiments.observing import Experiment, Scale, Table, parts
+from normscope.experiments.observing import Scale, Table, parts
 from normscope.measure import Risk
 from normscope.measure.gram import gram_matrix
 from normscope.sweeps.plan import grid
@@ -144,11 +144,6 @@ def _cells(widths: list[int], steps: int, seeds: int, linear: list[int]) -> list
     ]
 
 
-SCALES = {
-    "smoke": Scale(_cells([12, 24], 100, 2, [25, 100]), seconds=8),
-    "desk": Scale(_cells([50, 100, 200], 600, 5, [100, 400, 1600]), seconds=250),
-}
-EXPERIMENT = Experiment(
-    "Gradient descent with and without mean subtraction, next to a minimum, linearized",
-    trial, SCALES, observe, own_scale=True,
-)  # fmt: skip
+TITLE = "Gradient descent with and without mean subtraction, next to a minimum, linearized"
+SMOKE = Scale(_cells([12, 24], 100, 2, [25, 100]), seconds=8)
+DESK = PAPER = Scale(_cells([50, 100, 200], 600, 5, [100, 400, 1600]), seconds=250)

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 import normscope as ns
-from normscope.experiments.experiment import Experiment, Scale, Table
-from normscope.experiments.observing import Panel, columns, curve, over_sizes, parts
+from normscope.experiments.observing import Panel, Scale, Table, columns, curve, over_sizes, parts
+from normscope.measure.layer_signals import layer_signals
 from normscope.results.rules import fitted_slope
 
 SIZES = (16, 32, 64, 128, 256)
@@ -44,17 +44,14 @@ def _negative(found: Any) -> float:
 def _inputs(model: Any, images: torch.Tensor) -> dict[str, Any]:
     """How far from a Gaussian, and from Eq. (4), the inputs of the norms are."""
     kurtosis, off = [], []
-    model.eval()
-    with torch.no_grad():
-        for part in model.children():
-            before, images = images, part(images)
-            if not isinstance(part, torch.nn.Linear):
-                continue
-            h = images.double()
-            n = (h - h.mean(0)) / h.std(0)
-            kurtosis.append(float(torch.mean(torch.abs((n**4).mean(0) - 3))))
-            spread = before.double().var(0).mean().sqrt() * part.weight.double().norm(dim=1)
-            off.append(float(torch.log(h.std(0) / spread).square().mean().sqrt()))
+    found = layer_signals(model.eval(), images, torch.sum)
+    weights = [m.weight for m in model.children() if isinstance(m, torch.nn.Linear)]
+    for layer in zip(found["x"], found["h"], weights, strict=True):
+        x, h, weight = (v.detach().double() for v in layer)
+        n = (h - h.mean(0)) / h.std(0)
+        kurtosis.append(float(torch.mean(torch.abs((n**4).mean(0) - 3))))
+        spread = x.var(0).mean().sqrt() * weight.norm(dim=1)
+        off.append(float(torch.log(h.std(0) / spread).square().mean().sqrt()))
     return {"kurtosis": kurtosis[:-1], "off": off[:-1], "samples": len(images)}
 
 
@@ -103,17 +100,12 @@ def panels(table: Table) -> list[Panel]:
 
 
 DIGITS = {"net": "mlp:64-32-32-10:activation=tanh", "data": "digits"}
-SCALES = {
-    "smoke": Scale([
-        {**DIGITS, "net": "mlp:64-16-16-10", "samples": 600, "epochs": 3, "batches": 20},
-        {**DIGITS, "samples": 300, "epochs": 3, "batches": 4}], seeds=2, seconds=4),
-    "desk": Scale([
-        {"net": "mlp:768-256-256-10", "data": "cifar10", "samples": 4096, "epochs": 30,
-         "batches": 200},
-        {**DIGITS, "samples": 1400, "epochs": 40, "batches": 16}], seeds=5, seconds=115,
-        data=("cifar10",)),
-}  # fmt: skip
-EXPERIMENT = Experiment(
-    "Loss gap of batch norm in trained networks, layer by layer and batch size by batch size",
-    trial, SCALES, observe, panels,
-)  # fmt: skip
+TITLE = "Loss gap of batch norm in trained networks, layer by layer and batch size by batch size"
+SMOKE = Scale([
+    {**DIGITS, "net": "mlp:64-16-16-10", "samples": 600, "epochs": 3, "batches": 20},
+    {**DIGITS, "samples": 300, "epochs": 3, "batches": 4}], seeds=2, seconds=4)  # fmt: skip
+DESK = Scale([
+    {"net": "mlp:768-256-256-10", "data": "cifar10", "samples": 4096, "epochs": 30,
+    "batches": 200},
+    {**DIGITS, "samples": 1400, "epochs": 40, "batches": 16}], seeds=5, seconds=115,
+    data=("cifar10",))  # fmt: skip

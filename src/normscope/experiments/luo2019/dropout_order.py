@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import nn
 
 import normscope as ns
-from normscope.experiments.experiment import Experiment, Scale, Table
 from normscope.experiments.luo2019._training import images, train
-from normscope.experiments.observing import Panel, arm_bars, paired, parts
-
-PASSES = 5  # over the training set, for the variance in training
+from normscope.experiments.observing import Panel, Scale, Table, arm_bars, paired, parts
+from normscope.measure import variance_shift
 
 
 def trial(
@@ -30,37 +27,7 @@ def trial(
                 dropped = nn.Sequential(nn.Dropout(dropout), norm)
                 setattr(model.get_submodule(parent), own, dropped)
     found = train(model, shown, test, epochs, lr=lr, batch_size=batch, seed=seed)
-    return {"shift": shift(model, shown.images, batch), "accuracy": found["accuracy"][-1]}
-
-
-@torch.no_grad()
-def shift(model: nn.Module, inputs: torch.Tensor, batch: int) -> float:
-    """Mean |log10| of the variance a norm sees in training over that in evaluation.
-
-    Over the channels of all batch norms but the first, weights fixed. The running statistics are
-    replaced by the mean over ``PASSES`` in train mode, so that the drift of the weights is no part.
-    """
-    norms = [m for m in model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
-    for norm in norms:
-        norm.reset_running_stats()
-        norm.momentum = None
-    torch.manual_seed(0)
-    model.train()
-    for _ in range(PASSES):
-        for part in torch.split(inputs[torch.randperm(len(inputs))], batch):
-            model(part)
-    seen: list[torch.Tensor] = []
-    hooks = [m.register_forward_pre_hook(lambda _m, x: seen.append(x[0])) for m in norms]
-    model.eval()(inputs)
-    for hook in hooks:
-        hook.remove()
-    logs = []
-    for norm, x in zip(norms[1:], seen[1:], strict=True):
-        variance = x.transpose(0, 1).flatten(1).var(1)
-        live = variance > 0  # not behind dead units
-        assert norm.running_var is not None
-        logs.append(torch.log10(norm.running_var[live] / variance[live]).abs())
-    return float(torch.cat(logs).mean())
+    return {"shift": variance_shift(model, shown.images, batch), "accuracy": found["accuracy"][-1]}
 
 
 def _arms(table: Table) -> dict[str, dict[str, Any]]:
@@ -94,16 +61,12 @@ def _grid(*nets: dict[str, Any]) -> list[Any]:
     return [{"place": place, "dropout": p, **net} for net in nets for place, p in places]
 
 
-EXPERIMENT = Experiment(
-    title="Dropout before or behind batch norm: the variance in training and in evaluation",
-    trial=trial,
-    scales={
-        "smoke": Scale(_grid({"net": "mlp:64-16-16-10", "data": "digits", "samples": 256,
-                              "epochs": 2, "lr": 0.05, "batch": 32}), seeds=2, seconds=1),
-        "desk": Scale(_grid({**_DESK, "net": "mlp:768-256-256-10", "epochs": 20, "lr": 0.02},
-                            {**_DESK, "net": "resnet8", "epochs": 8, "lr": 0.05}), seeds=5,
-                      seconds=480, data=("cifar10",)),
-        "paper": Scale(_grid({"net": "resnet18", "data": "cifar10", "samples": 50_000,
-                              "epochs": 100, "lr": 0.05, "batch": 128}), seeds=3, seconds=5e6,
-                       data=("cifar10",)),
-    }, observe=observe, panels=panels)  # fmt: skip
+TITLE = "Dropout before or behind batch norm: the variance in training and in evaluation"
+SMOKE = Scale(_grid({"net": "mlp:64-16-16-10", "data": "digits", "samples": 256,
+                     "epochs": 2, "lr": 0.05, "batch": 32}), seeds=2, seconds=1)  # fmt: skip
+DESK = Scale(_grid({**_DESK, "net": "mlp:768-256-256-10", "epochs": 20, "lr": 0.02},
+                   {**_DESK, "net": "resnet8", "epochs": 8, "lr": 0.05}), seeds=5,
+             seconds=480, data=("cifar10",))  # fmt: skip
+PAPER = Scale(_grid({"net": "resnet18", "data": "cifar10", "samples": 50_000,
+                     "epochs": 100, "lr": 0.05, "batch": 128}), seeds=3, seconds=5e6,
+              data=("cifar10",))  # fmt: skip

@@ -8,7 +8,7 @@ import numpy as np
 
 from normscope.checks import Array
 from normscope.experiments.luo2019._common import by_load
-from normscope.experiments.observing import Experiment, Panel, Scale, Table, curve, parts
+from normscope.experiments.observing import Panel, Scale, Table, curve, parts
 from normscope.theory import teacher_student as ts
 
 NOISE, BATCH, BEST = 0.25, 32, 0.25
@@ -84,13 +84,8 @@ def panels(table: Table) -> list[Panel]:
     return [Panel(title, x, y, tuple(curves), log_y=True, note=note)]
 
 
-SCALES = {
-    "smoke": Scale({"alpha": [0.5, 0.9, 1.1, 2.0], "inputs": 64, "steps": [[100, 600]]},
-                   seeds=3, seconds=1),
-    "desk": Scale({"alpha": LOADS, "inputs": 4096, "steps": [[300, 3000, 10000]]},
-                  seeds=5, seconds=600),
-}  # fmt: skip
-EXPERIMENT = Experiment(
-    "Linear students of noisy data: least squares, gamma decay, batch norm",
-    trial, SCALES, observe, panels, own_scale=True,
-)  # fmt: skip
+TITLE = "Linear students of noisy data: least squares, gamma decay, batch norm"
+SMOKE = Scale({"alpha": [0.5, 0.9, 1.1, 2.0], "inputs": 64, "steps": [[100, 600]]},
+              seeds=3, seconds=1)  # fmt: skip
+DESK = PAPER = Scale({"alpha": LOADS, "inputs": 4096, "steps": [[300, 3000, 10000]]},
+                     seeds=5, seconds=600)  # fmt: skip

@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from normscope.experiments.experiment import Experiment, Scale, Table
 from normscope.experiments.luo2019._common import by_load
-from normscope.experiments.observing import Panel, curve, over_sizes, parts
+from normscope.experiments.observing import Panel, Scale, Table, curve, over_sizes, parts
 from normscope.sweeps.plan import grid
 from normscope.theory import teacher_student as ts
 
@@ -111,12 +110,7 @@ def _settings(loads: list[float], clean: list[float], sizes: list[int], steps: i
     return grid(noisy) + grid(noisy | {"alpha": clean, "noise": 0.0, "inputs": max(sizes)})
 
 
-SCALES = {
-    "smoke": Scale(_settings([1.0, 1.8, 1.95], [1.0], [40, 80], 100), seeds=3, seconds=2),
-    "desk": Scale(_settings(LOADS, [0.5, 1.0, 1.5], [200, 400], 2000), seeds=6, seconds=150),
-    "paper": Scale(_settings(LOADS, [0.5, 1.0, 1.5], [1024, 4096], 2000), seeds=5, seconds=6e4),
-}
-EXPERIMENT = Experiment(
-    "ReLU students of noisy data: gradient descent, gamma decay, batch norm, exact minimum",
-    trial, SCALES, observe, panels,
-)  # fmt: skip
+TITLE = "ReLU students of noisy data: gradient descent, gamma decay, batch norm, exact minimum"
+SMOKE = Scale(_settings([1.0, 1.8, 1.95], [1.0], [40, 80], 100), seeds=3, seconds=2)
+DESK = Scale(_settings(LOADS, [0.5, 1.0, 1.5], [200, 400], 2000), seeds=6, seconds=150)
+PAPER = Scale(_settings(LOADS, [0.5, 1.0, 1.5], [1024, 4096], 2000), seeds=5, seconds=6e4)

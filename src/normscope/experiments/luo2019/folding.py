@@ -9,9 +9,16 @@ import numpy as np
 import torch
 
 import normscope as ns
-from normscope.experiments.experiment import Experiment, Scale, Table
 from normscope.experiments.luo2019._training import at, images, loss_of, train
-from normscope.experiments.observing import Panel, arm_bars, columns, parts, training_panel
+from normscope.experiments.observing import (
+    Panel,
+    Scale,
+    Table,
+    arm_bars,
+    columns,
+    parts,
+    training_panel,
+)
 
 ARMS = {"folded": "folded, without batch norm", "control": "control: batch norm kept"}
 MEASURED = 512  # samples of the Hessian
@@ -102,16 +109,12 @@ def _growth(run: Any) -> Any:
 
 
 _DESK = {"data": "cifar10/2", "samples": 2048, "lr": 0.02, "rate": 1e-3, "batch": 128}
-EXPERIMENT = Experiment(
-    title="Batch norm folded into the weights, and training without it",
-    trial=trial,
-    scales={
-        "smoke": Scale({"net": ["mlp:64-16-16-10", "cnn6:side=8,width=2,channels=1"],
-                        "data": "digits", "samples": 128, "epochs": 2, "lr": 0.05, "tuned": 2,
-                        "rate": 1e-3, "batch": 32}, seeds=2, seconds=4),
-        "desk": Scale([{**_DESK, "net": "mlp:768-256-256-10", "epochs": 30, "tuned": 60},
-                       {**_DESK, "net": "cnn6:side=16,width=16", "epochs": 10, "tuned": 20}],
-                      seeds=range(10, 15), seconds=560, data=("cifar10",)),
-        "paper": Scale({**_DESK, "net": "cnn6", "data": "cifar10", "samples": 50_000, "epochs": 100,
-                        "tuned": 500}, seeds=3, seconds=4e6, data=("cifar10",)),
-    }, observe=observe, panels=panels)  # fmt: skip
+TITLE = "Batch norm folded into the weights, and training without it"
+SMOKE = Scale({"net": ["mlp:64-16-16-10", "cnn6:side=8,width=2,channels=1"],
+               "data": "digits", "samples": 128, "epochs": 2, "lr": 0.05, "tuned": 2,
+               "rate": 1e-3, "batch": 32}, seeds=2, seconds=4)  # fmt: skip
+DESK = Scale([{**_DESK, "net": "mlp:768-256-256-10", "epochs": 30, "tuned": 60},
+              {**_DESK, "net": "cnn6:side=16,width=16", "epochs": 10, "tuned": 20}],
+             seeds=range(10, 15), seconds=560, data=("cifar10",))  # fmt: skip
+PAPER = Scale({**_DESK, "net": "cnn6", "data": "cifar10", "samples": 50_000, "epochs": 100,
+               "tuned": 500}, seeds=3, seconds=4e6, data=("cifar10",))  # fmt: skip

@@ -7,13 +7,13 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.polynomial.legendre import leggauss
 from scipy.optimize import minimize_scalar
 
 from normscope.checks import Array
-from normscope.experiments.observing import Experiment, Scale, Table, every_value, exact
+from normscope.experiments.observing import Scale, Table, every_value, exact
 from normscope.theory import regularization as theory
 from normscope.theory import teacher_student as ts
+from normscope.theory.quadrature import angular_mean
 
 POINTS = ((0.8, 0.5), (1.3, -0.4), (0.6, 0.95))  # (Q, R)
 RATES = ((0.5, 0.25), (1.2, 0.1), (1.0, 0.0))  # (eta, zeta)
@@ -42,22 +42,6 @@ def trial() -> dict[str, Any]:
     return {k: v if any(w in v for w in whole) else {"parts": v} for k, v in made.items()}
 
 
-def angular(function: Callable[[Array, Array], Array], q: float, r: float) -> float:
-    """E f(u, t) of a function of degree 2, Gaussian u (variance q^2) and t (1), correlation r.
-
-    In polar coordinates the radius gives E rho^2 = 2; over the angle the integrand is smooth
-    between the kinks of both ReLUs.
-    """
-    tilt = np.arccos(r)
-    kinks = np.array([-np.pi / 2, np.pi / 2, tilt - np.pi / 2, tilt + np.pi / 2])
-    edges = np.sort([-np.pi, np.pi, *((kinks + np.pi) % (2 * np.pi) - np.pi)])
-    x, w = leggauss(40)
-    middle, half = (edges[1:] + edges[:-1]) / 2, (edges[1:] - edges[:-1]) / 2
-    angle = middle[:, None] + half[:, None] * x
-    values = function(q * np.cos(angle), np.cos(angle - tilt))
-    return float(np.sum(values * w * half[:, None]) / np.pi)
-
-
 def _relu(u: Array) -> Array:
     return np.maximum(u, 0.0)
 
@@ -75,7 +59,7 @@ def _averages() -> dict[str, Any]:
     """(13)-(15), (17), (18) as printed, against quadrature."""
     errors: dict[str, list[float]] = {}
     for q, r in POINTS:
-        true = {name: angular(f, q, r) for name, f in INTEGRALS.items()}
+        true = {name: angular_mean(f, q, r) for name, f in INTEGRALS.items()}
         root, arc = np.sqrt(1 - r**2), np.arcsin(r)
         cross = (np.pi * r + 2 * root + 2 * r * arc) / (4 * np.pi)
         rest = (2 * r * root + 2 * arc) / (4 * np.pi)
@@ -157,7 +141,7 @@ def _rates() -> dict[str, Any]:
     entries, zeros = {}, {}
     for zeta in ZETAS:
         g = float(ts.fixed_gamma(zeta))
-        d1, d2, d3 = (_at_one(partial(angular, INTEGRALS[n], g)) for n in ("I1", "I2", "I3"))
+        d1, d2, d3 = (_at_one(partial(angular_mean, INTEGRALS[n], g)) for n in ("I1", "I2", "I3"))
         entries[zeta] = ((g * d3 - d1) / g - zeta * g) / (d2 / 2)
         # dR'/dR is eta a + eta^2 b: from two rates its zero is known
         one, two = _turning(1.0, zeta), _turning(2.0, zeta)
@@ -259,8 +243,6 @@ def observe(table: Table) -> dict[str, Any]:
     }  # fmt: skip
 
 
-SCALES = {"smoke": Scale(seconds=3), "desk": Scale(seconds=3)}
-EXPERIMENT = Experiment(
-    "Closed forms of online learning and generalization, by quadrature and derivatives",
-    trial, SCALES, observe, own_scale=True,
-)  # fmt: skip
+TITLE = "Closed forms of online learning and generalization, by quadrature and derivatives"
+SMOKE = Scale(seconds=3)
+DESK = PAPER = Scale(seconds=3)

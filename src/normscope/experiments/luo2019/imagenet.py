@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 import normscope as ns
-from normscope.experiments.observing import Experiment, Panel, Scale, Table, curve, parts
+from normscope.experiments.observing import Panel, Scale, Table, curve, parts
 from normscope.nn.norm import PopulationRefresher
 from normscope.train import adaptive_gamma_decay
 from normscope.train.schedules import EpochDecay
@@ -62,13 +62,9 @@ def panels(table: Table) -> list[Panel]:
     return made
 
 
-SCALES = {
-    "smoke": Scale({"arm": list(ARMS), "data": "random:3x32x32,samples=16", "epochs": 1,
-                    "most": 8, "samples": 4}, seeds=1, seconds=9),
-    "paper": Scale({"arm": list(ARMS), "data": "imagenet32", "epochs": 100, "most": 1024,
-                    "samples": 1000}, seeds=3, seconds=7e5, data=("imagenet32",)),
-}  # fmt: skip
-EXPERIMENT = Experiment(
-    "ImageNet at 32 x 32 pixels: batch norm at two batch sizes, population norm with decay",
-    trial, SCALES, observe, panels, hours=200,
-)  # fmt: skip
+TITLE = "ImageNet at 32 x 32 pixels: batch norm at two batch sizes, population norm with decay"
+HOURS = 200
+SMOKE = Scale({"arm": list(ARMS), "data": "random:3x32x32,samples=16", "epochs": 1,
+               "most": 8, "samples": 4}, seeds=1, seconds=9)  # fmt: skip
+PAPER = Scale({"arm": list(ARMS), "data": "imagenet32", "epochs": 100, "most": 1024,
+               "samples": 1000}, seeds=3, seconds=7e5, data=("imagenet32",))  # fmt: skip

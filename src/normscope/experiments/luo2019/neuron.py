@@ -8,10 +8,9 @@ import numpy as np
 from scipy.special import expit, spence
 
 from normscope.checks import Array
-from normscope.experiments.experiment import Experiment, Scale, Table
-from normscope.experiments.luo2019._common import LAWS, draw, nodes
-from normscope.experiments.observing import Panel, columns, curve, over_sizes, parts
+from normscope.experiments.observing import Panel, Scale, Table, columns, curve, over_sizes, parts
 from normscope.theory import regularization as theory
+from normscope.theory.laws import LAWS, draw, nodes
 
 SIZES = (16, 32, 64, 128, 256)
 COUNTS = {"30": 30, "100000": 100_000}  # samples P behind R_f
@@ -147,11 +146,6 @@ def panels(table: Table) -> list[Panel]:
                   log_x=True)]  # fmt: skip
 
 
-SCALES = {
-    "smoke": Scale({"batches": 200}, seeds=3, seconds=1),
-    "desk": Scale({"batches": 2000}, seeds=30, seconds=20),
-}
-EXPERIMENT = Experiment(
-    "One neuron under batch statistics: measured loss gap against Eq. (3)",
-    trial, SCALES, observe, panels, own_scale=True,
-)  # fmt: skip
+TITLE = "One neuron under batch statistics: measured loss gap against Eq. (3)"
+SMOKE = Scale({"batches": 200}, seeds=3, seconds=1)
+DESK = PAPER = Scale({"batches": 2000}, seeds=30, seconds=20)

@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from normscope.experiments.experiment import Experiment, Scale, Table
-from normscope.experiments.observing import Panel, curve, over_sizes, parts
+from normscope.experiments.observing import Panel, Scale, Table, curve, over_sizes, parts
 from normscope.theory import teacher_student as ts
 
 RATES = [0.5, 1.0, 1.5, 1.8, 1.9, 2.1, 2.2]
@@ -133,11 +132,6 @@ def _settings(sizes: list[int], runs: int, slopes: int) -> list[dict[str, Any]]:
     return [dict(zip(("part", "inputs", "runs"), cell, strict=True)) for cell in cells]
 
 
-SCALES = {
-    "smoke": Scale(_settings([50, 200], 4, 3), seeds=1, seconds=2),
-    "desk": Scale(_settings([250, 1000], 30, 16), seeds=1, seconds=35),
-}
-EXPERIMENT = Experiment(
-    "Online learning of a ReLU student with weight norm, gamma decay and plain SGD",
-    trial, SCALES, observe, panels, own_scale=True,
-)  # fmt: skip
+TITLE = "Online learning of a ReLU student with weight norm, gamma decay and plain SGD"
+SMOKE = Scale(_settings([50, 200], 4, 3), seeds=1, seconds=2)
+DESK = PAPER = Scale(_settings([250, 1000], 30, 16), seeds=1, seconds=35)

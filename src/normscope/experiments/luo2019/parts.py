@@ -6,13 +6,19 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.nn import functional
 
 import normscope as ns
-from normscope.experiments.experiment import Experiment, Scale, Table
 from normscope.experiments.luo2019._training import at, images, loss_of, train
-from normscope.experiments.observing import Panel, arm_bars, paired, parts, training_panel
-from normscope.measure import ablation, unit_statistics
+from normscope.experiments.observing import (
+    Panel,
+    Scale,
+    Table,
+    arm_bars,
+    paired,
+    parts,
+    training_panel,
+)
+from normscope.measure import ablation, scale_information, unit_statistics
 from normscope.train import StopTraining
 from normscope.train.gamma_decay import scales
 
@@ -64,29 +70,8 @@ def _state(model: torch.nn.Module, shown: Any, test: Any, *, probed: bool) -> di
         "kurtosis": float(np.mean([v.mean_kurtosis for v in values])),
         "magnitude": float(np.mean([units[f"act{k}"].rms_variation for k in (1, 2)])),
         "scale": float(np.mean([float(g.std() / g.mean()) for g in gammas])) if gammas else np.nan,
-        "information": information(model, shown.images, shown.labels),
+        "information": scale_information(model, shown.images, shown.labels),
     }
-
-
-def information(model: torch.nn.Module, inputs: torch.Tensor, labels: torch.Tensor) -> float:
-    """Mean over units and samples of (dl/dgamma)^2, statistics of the population.
-
-    In all arms gamma is the scale of the standardized value: y = gamma n + beta, where n has mean
-    0 and variance 1 over the samples and y is what comes out of the norm, or stands in its place.
-    """
-    seen: list[torch.Tensor] = []
-    norms = [m for name, m in model.named_modules() if name.startswith("norm")]
-    hooks = [m.register_forward_hook(lambda _m, _x, y: seen.append(y)) for m in norms]
-    training = model.training
-    loss = functional.cross_entropy(model.eval()(inputs), labels, reduction="sum")
-    model.train(training)
-    for hook in hooks:
-        hook.remove()
-    squares = []
-    for y, slope in zip(seen, torch.autograd.grad(loss, seen), strict=True):
-        deviation = y.std(0, correction=0).clamp_min(torch.finfo(y.dtype).tiny)
-        squares.append((slope * (y - y.mean(0)) / deviation).square().mean())
-    return float(torch.stack(squares).mean().detach())
 
 
 def observe(table: Table) -> dict[str, Any]:
@@ -155,16 +140,12 @@ def _grid(*nets: dict[str, Any]) -> list[Any]:
     return [{"arm": arm, **net} for net in nets for arm in ARMS]
 
 
-EXPERIMENT = Experiment(
-    title="Weight norm with one, both or none of the batch statistics",
-    trial=trial,
-    scales={
-        "smoke": Scale(_grid({**_SMOKE, "net": "mlp:64-16-16-10"},
-                             {**_SMOKE, "net": "cnn6:side=8,width=2,channels=1"}), seeds=2,
-                       seconds=8),
-        "desk": Scale(_grid({**_DESK, "net": "mlp:768-256-256-10", "epochs": 30},
-                            {**_DESK, "net": "cnn6:side=16,width=16", "epochs": 40}),
-                      seeds=range(10, 15), seconds=1250, data=("cifar10",)),
-        "paper": Scale(_grid({**_FULL, "net": "mlp:3072-256-256-10"}, {**_FULL, "net": "cnn6"}),
-                       seeds=3, seconds=2e6, data=("cifar10",)),
-    }, observe=observe, panels=panels)  # fmt: skip
+TITLE = "Weight norm with one, both or none of the batch statistics"
+SMOKE = Scale(_grid({**_SMOKE, "net": "mlp:64-16-16-10"},
+                    {**_SMOKE, "net": "cnn6:side=8,width=2,channels=1"}), seeds=2,
+              seconds=8)  # fmt: skip
+DESK = Scale(_grid({**_DESK, "net": "mlp:768-256-256-10", "epochs": 30},
+                   {**_DESK, "net": "cnn6:side=16,width=16", "epochs": 40}),
+             seeds=range(10, 15), seconds=1250, data=("cifar10",))  # fmt: skip
+PAPER = Scale(_grid({**_FULL, "net": "mlp:3072-256-256-10"}, {**_FULL, "net": "cnn6"}),
+              seeds=3, seconds=2e6, data=("cifar10",))  # fmt: skip

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from normscope.experiments.luo2019._common import LAWS, draw
-from normscope.experiments.observing import Experiment, Scale, Table, over_sizes, parts
+from normscope.experiments.observing import Scale, Table, over_sizes, parts
 from normscope.theory import regularization as theory
+from normscope.theory.laws import LAWS, draw
 
 SIZES = (8, 16, 32, 64, 128, 256)
 FROM = 1  # the remainder is fitted to the sizes from 16 on
@@ -90,11 +90,6 @@ def observe(table: Table) -> dict[str, Any]:
     }  # fmt: skip
 
 
-SCALES = {
-    "smoke": Scale({"batches": 500}, seeds=3, seconds=1),
-    "desk": Scale({"batches": 4000}, seeds=160, seconds=30),
-}
-EXPERIMENT = Experiment(
-    "Mean and deviation of drawn batches, four laws; a linear unit under batch norm",
-    trial, SCALES, observe, own_scale=True,
-)  # fmt: skip
+TITLE = "Mean and deviation of drawn batches, four laws; a linear unit under batch norm"
+SMOKE = Scale({"batches": 500}, seeds=3, seconds=1)
+DESK = PAPER = Scale({"batches": 4000}, seeds=160, seconds=30)

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 import normscope as ns
-from normscope.experiments.observing import Experiment, Scale, Table, over_sizes, parts
+from normscope.experiments.observing import Scale, Table, over_sizes, parts
 from normscope.experiments.wei2019._common import PLOTTED, cnn, mlp, named
 from normscope.measure import mean_gradients
 from normscope.spec import NetworkSpec
@@ -152,11 +152,6 @@ LARGE = {"mean": [(16, 40)], "pairs": [(150, 20), (300, 20), (600, 20)],
          "resnet": [(100, 40), (200, 40), (400, 40)], "cnn": [(15, 50), (30, 100)],
          "fc": [(250, 100), (500, 200), (1000, 400)]}  # fmt: skip
 
-SCALES = {
-    "smoke": Scale(_settings(SMALL, [1.0]), 2, 4.0),
-    "desk": Scale(_settings(LARGE, [0.1, 1.0, 3.0]), 10, 170.0),
-}
-EXPERIMENT = Experiment(
-    "Largest Fisher eigenvalue of random networks at several widths",
-    trial, SCALES, observe, own_scale=True,
-)  # fmt: skip
+TITLE = "Largest Fisher eigenvalue of random networks at several widths"
+SMOKE = Scale(_settings(SMALL, [1.0]), 2, 4.0)
+DESK = PAPER = Scale(_settings(LARGE, [0.1, 1.0, 3.0]), 10, 170.0)

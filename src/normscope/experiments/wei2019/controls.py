@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from normscope.experiments.observing import Experiment, Scale, Table, exact, parts
-from normscope.experiments.wei2019._boundary import middles, rows, trial
+from normscope.experiments.observing import Scale, Table, exact, parts
+from normscope.experiments.wei2019 import _boundary
+from normscope.experiments.wei2019._boundary import middles, rows
 from normscope.experiments.wei2019._common import named
 
 
@@ -45,10 +46,7 @@ def _settings(network: str, steps: tuple[int, int], samples: tuple[int, int], ba
     ]
 
 
-SCALES = {
-    "smoke": Scale(_settings("digits-fc", (8, 16), (128, 256), 64), 1, 6.0),
-    "desk": Scale(_settings("mnist-narrow", (30, 100), (640, 2560), 128), 5, 265.0, ("mnist",)),
-}
-EXPERIMENT = Experiment(
-    "The boundary with more updates, more seeds and full batches", trial, SCALES, observe
-)
+TITLE = "The boundary with more updates, more seeds and full batches"
+trial = _boundary.trial
+SMOKE = Scale(_settings("digits-fc", (8, 16), (128, 256), 64), 1, 6.0)
+DESK = Scale(_settings("mnist-narrow", (30, 100), (640, 2560), 128), 5, 265.0, ("mnist",))

@@ -10,7 +10,7 @@ import torch
 
 import normscope as ns
 from normscope.checks import Array
-from normscope.experiments.observing import Experiment, Panel, Scale, Table, curve, exact, parts
+from normscope.experiments.observing import Panel, Scale, Table, curve, exact, parts
 from normscope.experiments.wei2019._common import PLOTTED, SHOWN, THEORIES, critical, named, spec_of
 
 GRID = np.linspace(0.1, 4.1, 21)
@@ -115,10 +115,6 @@ def _settings(dense: Any, maps: Any, gammas: Any) -> list[dict[str, Any]]:
     return [{"network": n, "samples": t, "gamma": g} for n, t in pairs for g in gammas]
 
 
-SCALES = {
-    "smoke": Scale(_settings(("digits-fc", 40), ("digits-cnn", 20), [None, 0.1, 1.0, 4.1]), 2, 3.0),
-    "desk": Scale(_settings(("mnist-fc", 400), ("cifar-cnn", 200), GAMMAS), 12, 180.0),
-}
-EXPERIMENT = Experiment(
-    "lambda_max of Wei's networks against gamma", trial, SCALES, observe, panels, own_scale=True
-)
+TITLE = "lambda_max of Wei's networks against gamma"
+SMOKE = Scale(_settings(("digits-fc", 40), ("digits-cnn", 20), [None, 0.1, 1.0, 4.1]), 2, 3.0)
+DESK = PAPER = Scale(_settings(("mnist-fc", 400), ("cifar-cnn", 200), GAMMAS), 12, 180.0)

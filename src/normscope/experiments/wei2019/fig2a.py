@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from normscope.experiments.observing import Experiment, Scale, Table
+from normscope.experiments.observing import Scale, Table
 from normscope.experiments.wei2019 import _boundary
 from normscope.experiments.wei2019._boundary import GAMMAS, against, rows
 from normscope.experiments.wei2019._common import rate_of
@@ -31,10 +31,8 @@ def _rows(network: str, squared: Any, entropy: Any, **more: Any) -> list[dict[st
     ]
 
 
-SCALES = {
-    "smoke": Scale(_rows("digits-fc", [None, 0.1, 1.0], [None, 1.0], samples=128, steps=8), 1, 9.0),
-    "desk": Scale(_rows("mnist-fc", [None, *GAMMAS], [None, 0.1, 1.0, 3.0]), 5, 800.0, ("mnist",)),
-}
-PANELS = partial(_boundary.panels, title="Fig. 2a: MNIST, fully connected")
+panels = partial(_boundary.panels, title="Fig. 2a: MNIST, fully connected")
 TITLE = "Largest stable learning rate of the fully connected network on MNIST"
-EXPERIMENT = Experiment(TITLE, _boundary.trial, SCALES, observe, PANELS)
+trial = _boundary.trial
+SMOKE = Scale(_rows("digits-fc", [None, 0.1, 1.0], [None, 1.0], samples=128, steps=8), 1, 9.0)
+DESK = Scale(_rows("mnist-fc", [None, *GAMMAS], [None, 0.1, 1.0, 3.0]), 5, 800.0, ("mnist",))

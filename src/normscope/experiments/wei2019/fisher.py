@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import normscope as ns
-from normscope.experiments.observing import Experiment, Scale, Table
+from normscope.experiments.observing import Scale, Table
 from normscope.experiments.wei2019._common import at_minimum
 from normscope.theory import best_lr_range
 
@@ -64,8 +64,6 @@ def _radius(rate: float, momentum: float) -> float:
     return float(np.max(np.abs(np.linalg.eigvals(step))))
 
 
-SCALES = {"smoke": Scale({"draws": 400}, 2, 0.5), "desk": Scale({"draws": 4000}, 6, 1.5)}
-EXPERIMENT = Experiment(
-    "Hessian and Fisher matrix of a regression and a tanh network at their minimum",
-    trial, SCALES, observe, own_scale=True,
-)  # fmt: skip
+TITLE = "Hessian and Fisher matrix of a regression and a tanh network at their minimum"
+SMOKE = Scale({"draws": 400}, 2, 0.5)
+DESK = PAPER = Scale({"draws": 4000}, 6, 1.5)

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 import normscope as ns
-from normscope.experiments.observing import Experiment, Scale, Table, parts
+from normscope.experiments.observing import Scale, Table, parts
 from normscope.experiments.wei2019._common import at_minimum
 
 MOMENTA = (0.0, 0.9)
@@ -40,8 +40,6 @@ def observe(table: Table) -> dict[str, Any]:
     return {"eq7": parts({name: table(name) for name in table.names})}
 
 
-SCALES = {"smoke": Scale(seeds=2, seconds=4.0), "desk": Scale(seeds=6, seconds=30.0)}
-EXPERIMENT = Experiment(
-    "Where training leaves the minimum of a regression and of a tanh network",
-    trial, SCALES, observe, own_scale=True,
-)  # fmt: skip
+TITLE = "Where training leaves the minimum of a regression and of a tanh network"
+SMOKE = Scale(seeds=2, seconds=4.0)
+DESK = PAPER = Scale(seeds=6, seconds=30.0)

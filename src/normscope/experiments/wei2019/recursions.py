@@ -9,8 +9,7 @@ import numpy as np
 import torch
 
 import normscope as ns
-from normscope.experiments.experiment import Experiment, Scale, Table
-from normscope.experiments.observing import Curve, Panel, curve, over_sizes, parts
+from normscope.experiments.observing import Curve, Panel, Scale, Table, curve, over_sizes, parts
 from normscope.experiments.wei2019._common import VARIANCES, cnn, mlp
 from normscope.spec import NetworkSpec
 
@@ -141,11 +140,6 @@ def _settings(sizes: Any, maps: Any, gammas: Any) -> list[dict[str, Any]]:
                     for n in maps for g in (None, 1.0)]  # fmt: skip
 
 
-SCALES = {
-    "smoke": Scale(_settings((24, 48), (3, 6), (1.0,)), 1, 4.0),
-    "desk": Scale(_settings((200, 400, 800), (15, 30, 60), (0.1, 1.0, 3.0)), 6, 80.0),
-}
-EXPERIMENT = Experiment(
-    "Order parameters of random networks at several widths",
-    trial, SCALES, observe, panels, own_scale=True,
-)  # fmt: skip
+TITLE = "Order parameters of random networks at several widths"
+SMOKE = Scale(_settings((24, 48), (3, 6), (1.0,)), 1, 4.0)
+DESK = PAPER = Scale(_settings((200, 400, 800), (15, 30, 60), (0.1, 1.0, 3.0)), 6, 80.0)

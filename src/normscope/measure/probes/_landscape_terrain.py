@@ -20,6 +20,7 @@ from normscope.measure.probes.probe import Probe
 from normscope.measure.probes.sites import Selection, Site
 from normscope.results import Coverage
 from normscope.subject.batch import Batch, readable_failures
+from normscope.subject.parameters import every_parameter
 from normscope.subject.problem import Problem
 
 LARGE = 1e15  # squares of larger signals may overflow in float32
@@ -79,7 +80,7 @@ class Terrain:
         self._objective = problem.objective
         self._layers = layers
         self._capture: Capture | None = None
-        self.parameters = run.every_parameter(self.model)
+        self.parameters = every_parameter(self.model)
         self._function = run.function_of(problem, self.parameters, statistics, self._call)
         if start is not None:
             self._function.values = self.given(start, self._function.values, "start")

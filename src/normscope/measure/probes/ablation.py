@@ -17,7 +17,6 @@ from normscope.measure.probes.capture import Capture, Watcher
 from normscope.measure.probes.moments import ChannelMoments
 from normscope.measure.probes.run import (
     Layers,
-    every_parameter,
     function_of,
     measured_with,
     readable_graph,
@@ -32,6 +31,7 @@ from normscope.subject.functional import ModelFunction
 from normscope.subject.interrupts import safe_point
 from normscope.subject.losses import right_answers
 from normscope.subject.objective import LossFn, LossLike, OutputsFn
+from normscope.subject.parameters import every_parameter
 from normscope.subject.problem import as_problem
 from normscope.subject.process import measurement
 from normscope.subject.reading import NUM_BATCHES

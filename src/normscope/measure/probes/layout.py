@@ -1,14 +1,12 @@
-"""Where norms stand, whether they are used, and whether their stored statistics still hold."""
+"""Where norms stand, and whether they are used."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
-from normscope.measure.probes.moments import ChannelMoments
 from normscope.measure.probes.probe import Pass, Probe
 from normscope.measure.probes.run import run_probes
 from normscope.measure.probes.sites import LAYERS, NORM, Site
@@ -25,19 +23,19 @@ from normscope.subject.statistics import frozen_norms
 
 
 class LayoutProbe(Probe):
-    """Reads the graph, and the moments of what goes into norms and layers with weights."""
+    """Reads the graph, and the mean square of what goes into layers with weights."""
 
     watches = (*LAYERS, NORM)
     graph: Graph
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
-        self.moments: dict[str, ChannelMoments] = {}
+        self.ran: set[str] = set()
         self._squares: dict[str, tuple[float, int]] = {}
 
     def entering(self, site: Site, x: Tensor) -> None:
         if site.kind == NORM:
-            self.moments.setdefault(site.name, ChannelMoments()).add(site.rows(x))
+            self.ran.add(site.name)
         elif x.is_floating_point():
             for name in {site.name, site.weight or site.name}:
                 total, count = self._squares.get(name, (0.0, 0))
@@ -144,12 +142,12 @@ def _activation_name(graph: Graph, node: Node) -> str:
 def _norms(model: nn.Module, probe: LayoutProbe) -> tuple[NormUse, ...]:
     modules, frozen, graph = dict(model.named_modules()), frozen_norms(model), probe.graph
     found = [
-        _norm_use(norm, name, graph.depth[node], modules.get(norm.name), frozen, probe)
+        _norm_use(norm, name, graph.depth[node], modules.get(norm.name), frozen)
         for norm in graph.norms
         if norm.name not in graph.dropped
         for name, node in zip(_uses(norm.name, norm.uses), sorted(norm.places), strict=True)
     ]
-    ran = {*graph.reached, *probe.moments} - graph.dropped
+    ran = {*graph.reached, *probe.ran} - graph.dropped
     for name, card in norm_cards(model).items():
         if name not in ran:
             kind, gamma = type(modules[name]).__name__, _gamma(modules[name], card)
@@ -167,52 +165,21 @@ def _norm_use(
     depth: int,
     layer: nn.Module | None,
     frozen: dict[str, nn.Module],
-    probe: LayoutProbe,
 ) -> NormUse:
     card: NormCard | None = norm.card
     if layer is None or card is None:  # written as a function
         return NormUse(name, norm.kind, depth, True, 1.0, over_batch=norm.kind == "batch")
-    gap, ratio, apart = _disagreement(layer, card, probe.moments.get(name))
-    tracked = getattr(layer, "num_batches_tracked", None)
-    updates = -1 if tracked is None else int(tracked)
     return NormUse(
         name=name,
         kind=type(layer).__name__,
         number=depth,
         used=True,
         gamma=_gamma(layer, card),
-        mean_gap=gap,
-        variance_ratio=ratio,
-        variance_gap=apart,
-        updates=updates,
         frozen=norm.name in frozen,
         over_batch=card.over_batch and norm.name not in frozen,
-        initial=_initial(getattr(layer, "momentum", None), updates),
     )
-
-
-def _initial(momentum: float | None, updates: int) -> float:
-    """Share of their initial values in statistics that were updated so often."""
-    rate = 1.0 if momentum is None else momentum  # None: a plain average of the batches
-    return 0.0 if updates < 0 else float((1 - rate) ** updates)
 
 
 def _gamma(layer: nn.Module, card: NormCard) -> float:
     gamma = card.gamma(layer)
     return 1.0 if gamma is None else float(gamma.detach().double().square().mean().sqrt())
-
-
-def _disagreement(
-    layer: nn.Module, card: NormCard, moments: ChannelMoments | None
-) -> tuple[float, float, float]:
-    """How far running statistics are from those of the batches, as `NormUse` has them."""
-    stored = card.stored_statistics(layer)
-    if stored is None or moments is None or card.kind == "population":  # which trains with them
-        return math.nan, math.nan, math.nan
-    mean, variance = (statistic.detach().double().cpu() for statistic in stored)
-    # A constant channel has no variance, and none of it matters beside the layer's eps.
-    eps = max(card.eps or 0.0, torch.finfo(torch.float32).tiny)
-    scaled = ((moments.mean - mean) / (variance + eps).sqrt()).nan_to_num(math.inf, math.inf)
-    logs = torch.log((moments.variance + eps) / (variance + eps)).nan_to_num(math.inf, math.inf)
-    apart = logs.square().mean().sqrt()
-    return float(scaled.square().mean().sqrt()), float(logs.mean().exp()), float(apart.exp())

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from normscope.errors import InputError, MeasurementError
+from normscope.errors import MeasurementError
 from normscope.measure.probes._axes import positions_first
 from normscope.measure.probes._listener import Listener
 from normscope.measure.probes.capture import Capture
@@ -23,7 +23,7 @@ from normscope.subject.batch import Batch, readable_failures
 from normscope.subject.functional import ModelFunction
 from normscope.subject.graph import Graph
 from normscope.subject.interrupts import held, interruptible, safe_point
-from normscope.subject.parameters import ParameterSet, computed_dtype, half_precision
+from normscope.subject.parameters import ParameterSet, every_parameter, half_precision
 from normscope.subject.problem import Problem, graph_of
 from normscope.subject.process import measurement
 from normscope.subject.reading import Stream
@@ -223,16 +223,3 @@ def measured_with(function: ModelFunction, statistics: str, stream: Stream) -> d
         + (f" (the model is in {half})" if half else ""),
         "seed": str(function.seed),
     }
-
-
-def every_parameter(model: nn.Module) -> ParameterSet:
-    """All floating-point parameters of a model, trainable or not; an error if it has none."""
-    named = dict(model.named_parameters())
-    real = {name: p for name, p in named.items() if p.is_floating_point()}
-    if not real:
-        raise InputError(
-            f"{type(model).__name__} has no floating-point parameters, so there is no layer to "
-            "measure. Pass the module that holds the layers."
-        )
-    shapes, dtypes = zip(*((p.shape, computed_dtype(p.dtype)) for p in real.values()), strict=True)
-    return ParameterSet(tuple(real), shapes, dtypes, "all parameters")

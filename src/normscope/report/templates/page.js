@@ -65,16 +65,19 @@
     return {...theme, legend: {...theme.legend, orient: "bottom", direction: "vertical", labelLimit: room - 60}};
   };
 
-  const views = new Map();
+  const views = new Map(), done = new Set();
   let round = 0;
   const draw = async () => {
     const mine = ++round;
+    document.documentElement.dataset.charts = "drawing";
     const ground = dark.matches ? "dark" : "light";
     const options = {mode: "vega-lite", renderer: "svg", actions: false, tooltip: {theme: ground}};
     for (const [id, spec] of Object.entries(NORMSCOPE_CHARTS)) {
       const figure = document.getElementById(id);
+      // what is folded is drawn once it is unfolded
+      if (done.has(id) || figure.closest("details:not([open])")) continue;
       const place = figure.querySelector(".live");
-      const room = figure.clientWidth || document.querySelector("main").clientWidth; // folded: 0 in some browsers
+      const room = figure.clientWidth;
       const shown = room > NARROW ? spec : stacked(spec, room);
       for (let besides = 64, tries = 0; tries < 8; tries += 1) {
         const chart = {...fitted(shown, room, besides), config: config(ground, room)};
@@ -88,17 +91,29 @@
         // a panel at its greatest width gets narrower only once `besides` has grown enough
         besides += (Math.ceil(over) + 1) * 2 ** tries;
       }
+      done.add(id);
     }
     document.documentElement.dataset.charts = "drawn";
   };
+  // A link into what is folded unfolds it.
+  const unfold = () => {
+    const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    if (!target?.closest("details:not([open])")) return;
+    for (let e = target; e; e = e.parentElement) if (e.tagName === "DETAILS") e.open = true;
+    target.scrollIntoView();
+  };
   const start = () => draw().catch(console.error); // the stills remain
-  dark.addEventListener("change", start);
+  const again = () => { done.clear(); start(); };
+  dark.addEventListener("change", again);
+  document.addEventListener("toggle", event => event.target.open && event.target.querySelector("figure:not(.drawn)") && start(), true);
+  window.addEventListener("hashchange", unfold);
+  unfold();
   let width = document.documentElement.clientWidth, timer = 0;
   window.addEventListener("resize", () => {
     if (document.documentElement.clientWidth === width) return;
     width = document.documentElement.clientWidth;
     clearTimeout(timer);
-    timer = setTimeout(start, 200);
+    timer = setTimeout(again, 200);
   });
   start();
 }

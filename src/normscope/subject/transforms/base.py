@@ -30,11 +30,12 @@ class Edit:
 
     Attributes:
         example: a batch of what the model takes, while changes are made; None if there is none.
+        data: what the model is trained on, while changes are made; None if it was not given.
     """
 
-    def __init__(self, model: nn.Module, example: Any = None) -> None:
+    def __init__(self, model: nn.Module, example: Any = None, data: Any = None) -> None:
         self._model = weakref.ref(model)
-        self.example = example
+        self.example, self.data = example, data
         self._back: list[Callable[[nn.Module], None]] = []
         self._places: dict[int, list[str]] | None = None  # id of a layer -> its names
         self._versions: dict[Tensor, int] = {}  # of what was written into
@@ -124,21 +125,21 @@ class Transform:
     change: Change
 
     def __call__(
-        self, model: nn.Module, *, inplace: bool = False, example: Any = None
+        self, model: nn.Module, *, inplace: bool = False, example: Any = None, data: Any = None
     ) -> nn.Module:
         """The changed model: a copy, or ``model`` itself if ``inplace``."""
         if not isinstance(model, nn.Module):
             check_readable(model)
         with held():  # Ctrl-C comes while a pass is run, or when all is done
             target = model if inplace else _copied(model, self.text)
-            edit = Edit(target, example)
+            edit = Edit(target, example, data)
             try:
                 self.change(target, edit)
                 safe_point()
             except BaseException:
                 edit.forget(target)
                 raise
-            edit.example = None
+            edit.example = edit.data = None
             _HISTORY.setdefault(target, []).append(edit)
         return target
 
@@ -188,7 +189,7 @@ def number_or_nan(value: str | None) -> float:
 
 def apply_transform(
     model: nn.Module, transform: str | Transform | Sequence[str | Transform], *,
-    inplace: bool = False, example: Any = None,
+    inplace: bool = False, example: Any = None, data: Any = None,
 ) -> nn.Module:  # fmt: skip
     """Change a model by name: ``"remove-norms"``, ``"replace:batch->layer"``, ``"gamma=0.1"``, ...
 
@@ -201,6 +202,8 @@ def apply_transform(
         example: a batch of what the model takes: a tensor, a tuple of arguments or a dict of
             keywords. Changes that need to know how the layers are joined run the model on it;
             None tries inputs of the sizes that its first layer allows.
+        data: what the model is trained on, of any form that ``examine`` takes; all of it is read.
+            Needed by ``"recompute-statistics"`` alone.
 
     Returns:
         The changed model. A transform that cannot be made raises an error with the reason and
@@ -222,7 +225,7 @@ def apply_transform(
             one.change(target, edit)
 
     return Transform(", ".join(t.text for t in parsed), change)(
-        model, inplace=inplace, example=example
+        model, inplace=inplace, example=example, data=data
     )
 
 

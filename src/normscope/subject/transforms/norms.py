@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
+from dataclasses import replace
 from operator import attrgetter
 from typing import Any
 
@@ -23,6 +24,8 @@ from normscope.nn.norm import (
 )
 from normscope.registry import check_choice
 from normscope.subject.norms import norm_cards
+from normscope.subject.problem import as_problem
+from normscope.subject.running import passed_over, running_norms
 from normscope.subject.transforms.base import TRANSFORMS, Change, Edit, TransformKind, number_or_nan
 from normscope.subject.transforms.finding import (
     Norm,
@@ -30,6 +33,7 @@ from normscope.subject.transforms.finding import (
     like_of,
     norms_of,
     num_channels,
+    selected,
 )
 from normscope.subject.transforms.structure import Structure
 from normscope.subject.transforms.weights import detached_copy
@@ -80,11 +84,54 @@ def _replace(what: str | None, value: str | None) -> Change:
         if after.startswith("weight"):
             _normalize_weights(model, [layer for layer, _ in found], after, edit)
             return
-        for norm in found:
-            new = _new_norm(model, norm, after)
-            _carry_over(norm, new)
-            edit.replace(norm[0], new)
-        _leave_fast_paths(model, edit)
+        _exchange(model, found, after, edit)
+
+    return change
+
+
+def _exchange(model: nn.Module, norms: list[Norm], after: str, edit: Edit) -> None:
+    for norm in norms:
+        new = _new_norm(model, norm, after)
+        _carry_over(norm, new)
+        edit.replace(norm[0], new)
+    _leave_fast_paths(model, edit)
+
+
+def _freeze_statistics(what: str | None, value: str | None) -> Change:
+    _refuse_value("freeze-statistics", value)
+
+    def change(model: nn.Module, edit: Edit) -> None:
+        norms = {n: m for n, m in norms_of(model).items() if m[1].kind == "batch"}
+        if not norms:
+            raise InputError(
+                f"{type(model).__name__} has no batch norm whose statistics could be frozen. Other "
+                "norms have the same statistics in training and in evaluation."
+            )
+        _exchange(model, exchangeable(selected(norms, what, "batch norm")), "frozen", edit)
+
+    return change
+
+
+def _recompute_statistics(what: str | None, value: str | None) -> Change:
+    _refuse_value("recompute-statistics", value)
+
+    def change(model: nn.Module, edit: Edit) -> None:
+        norms = running_norms(model)
+        if not norms:
+            raise InputError(
+                f"{type(model).__name__} has no norm with running statistics: there is nothing to "
+                "recompute."
+            )
+        chosen = selected(norms, what, "norm with running statistics")
+        if edit.data is None:
+            raise InputError(
+                "recompute-statistics runs the model over the training data, and none was given. "
+                "Pass it: apply_transform(model, 'recompute-statistics', data=loader)."
+            )
+        problem = replace(as_problem(model, edit.data, required=False), model=model, graph=None)
+        for name, buffers in passed_over(problem, chosen).buffers.items():
+            for buffer, made in buffers.items():
+                edit.fill(chosen[name].get_buffer(buffer), made)
 
     return change
 
@@ -135,6 +182,9 @@ def _carry_over(norm: Norm, new: nn.Module) -> None:
         )
     if known is not None and isinstance(new, ChannelNorm):
         _carry_statistics(new, *_converted(card.centred, new, *known))
+        counts = [getattr(norm, "num_batches_tracked", None) for norm in (layer, new)]
+        if all(isinstance(count, Tensor) for count in counts):
+            counts[1].copy_(counts[0])  # type: ignore[union-attr]
     elif isinstance(new, BatchNorm) and getattr(layer, "track_running_stats", True) is False:
         new.forget_statistics()
 
@@ -286,6 +336,16 @@ _ENTRIES = {
         "exchange the kind of norm; scale and shift stay where the new has them",
     ),
     "gamma": (_gamma, "[:GLOB]=NUMBER", "set the scale of the norms"),
+    "recompute-statistics": (
+        _recompute_statistics,
+        "[:GLOB]",
+        "running statistics made again: the plain average of one pass over data= in train mode",
+    ),
+    "freeze-statistics": (
+        _freeze_statistics,
+        "[:GLOB]",
+        "batch norm uses its running statistics in training too, and no longer moves them",
+    ),
     "norm-on-top": (_on_top, "[=KIND]", "no norm but one, before the last pooling"),
     "norm-before-last": (_before_last, "[=KIND]", "one more norm, before the last linear layer"),
     "norm-output": (_output, "[=mean|batch|layer]", "one more norm, of the outputs"),

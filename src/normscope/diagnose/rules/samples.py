@@ -1,0 +1,131 @@
+"""Rules about samples and tokens that see one another."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from normscope.diagnose.rules.base import Case, note, ok, rule, warning
+from normscope.results import Evidence, Finding
+from normscope.results.start import NormScale, Start
+from normscope.results.wiring import Wiring
+
+
+@dataclass(frozen=True)
+class MixLimits:
+    """Thresholds: change of outputs, relative to the largest, that is more than rounding."""
+
+    change: float = 1e-3
+
+
+@rule("samples-mix", "wiring", order=3.5, kind="fact", limits=MixLimits())
+def mixing(case: Case, limits: MixLimits) -> Finding | None:
+    """Outputs that depend on other samples of the batch in evaluation mode."""
+    found: Wiring = case["wiring"]
+    if math.isnan(found.mixing):
+        return None
+    name = "change of an output when other samples are exchanged, relative"
+    shown = (Evidence(name, found.mixing, limits.change),)
+    if found.mixing <= limits.change:
+        return ok(
+            title="Samples do not see one another in evaluation mode",
+            evidence=shown,
+            meaning="The output of a sample is its own.",
+        )
+    if found.across <= limits.change and not case.convention.get("rows"):
+        return None  # the samples may well be on the second axis
+    text = "The output of one sample depends on the other samples of the batch"
+    text = f"{text}, in evaluation mode too"
+    if found.mixing_by:
+        return note(
+            title=text,
+            evidence=shown,
+            meaning=f"The norm {found.mixing_by!r} keeps no running statistics, and uses those of "
+            "the batch.",
+            advice="Set track_running_stats=True if single samples are to be predicted.",
+            layer=found.mixing_by,
+        )
+    return warning(
+        title=text,
+        evidence=shown,
+        meaning="A norm, softmax, reshape or recurrent layer works along the batch axis.",
+        advice="Check the axis of norms, softmax and reshapes, and batch_first of recurrent and "
+        "attention layers.",
+    )
+
+
+@rule("tokens-leak", "wiring", order=3.5, kind="fact", limits=MixLimits())
+def leak(case: Case, limits: MixLimits) -> Finding | None:
+    """Predictions of the next token that see it."""
+    found: Wiring = case["wiring"]
+    if math.isnan(found.leak):
+        return None
+    name = "change of early outputs when later tokens are exchanged, relative"
+    shown = (Evidence(name, found.leak, limits.change),)
+    if found.leak <= limits.change:
+        return ok(
+            title="Predictions do not see later tokens",
+            evidence=shown,
+            meaning="The mask is causal.",
+        )
+    return warning(
+        title="The prediction of a token sees later tokens: the causal mask is missing",
+        evidence=shown,
+        meaning="The targets leak into the inputs: the loss falls, and nothing useful is learned.",
+        advice="Give the attention a causal mask (is_causal=True).",
+    )
+
+
+@dataclass(frozen=True)
+class ValueLimits:
+    """Thresholds of ``norm-axis``: numbers behind one statistic.
+
+    Attributes:
+        batch: least number for a norm over the batch, or without a mean.
+        others: the same for one that subtracts a mean within a sample: two numbers always become
+            -1 and 1.
+    """
+
+    batch: float = 1.0
+    others: float = 2.0
+
+
+@rule("norm-axis", "start", order=3.6, kind="fact", limits=ValueLimits())
+def norm_axis(case: Case, limits: ValueLimits) -> Finding | None:
+    """A norm over one value, or over an axis that is not that of features."""
+    found: Start = case["start"]
+    if not found.norms:
+        return None
+
+    def line(norm: NormScale) -> float:
+        return limits.others if norm.centred and not norm.over_batch else limits.batch
+
+    poor = next((n for n in found.norms if n.values <= line(n)), None)
+    if poor is not None:
+        one = "1 value" if poor.values == 1 else f"{poor.values:.0f} values"
+        return warning(
+            title=f"The norm {poor.name!r} ({poor.kind}) normalizes over {one} per statistic: its "
+            "output carries no information",
+            evidence=(Evidence("values per statistic", poor.values, line(poor)),),
+            meaning="It works along the wrong axis, on the wrong shape, or with too many groups.",
+            advice="Normalize over more values: another axis, fewer groups, or before the pooling.",
+            layer=poor.name,
+        )
+    wrong = next((n for n in found.norms if n.axis), None)
+    least = min(n.values for n in found.norms)
+    shown = (Evidence("values per statistic, at least", least, limits.others),)
+    if wrong is None:
+        return ok(
+            title="Norms work over features, channels or samples",
+            evidence=shown,
+            meaning="No norm stands on an axis of positions by mistake.",
+        )
+    meant = "channels" if wrong.axis == "width" else "features"
+    return warning(
+        title=f"The norm {wrong.name!r} ({wrong.kind}) normalizes over the wrong axis: "
+        f"{wrong.axis} in place of {meant}",
+        evidence=shown,
+        meaning=f"The layer before it puts its {meant} on another axis.",
+        advice=f"Move the axis of {meant} to where the norm expects it, or use another norm.",
+        layer=wrong.name,
+    )

@@ -1,0 +1,388 @@
+"""Rules about evaluation mode: running statistics, those held in training, and evaluation data."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from normscope.diagnose.rules.base import STARTED, Case, note, ok, problem, rule, warning
+from normscope.refs import BJORCK2018
+from normscope.results import Evidence, Finding, Modes, NormModes, Score
+
+WHERE = "Sec. 1.1, Eq. (1)"
+REMAKE = "ns.apply_transform(model, 'recompute-statistics', data=data)"
+
+
+@dataclass(frozen=True)
+class ModeLimits:
+    """From where on evaluation mode suffers, and why.
+
+    Attributes:
+        suffers: extra loss, as a share of the loss of the best constant answer.
+        twice: a smaller extra loss counts where it multiplies the loss by so much.
+        little: that smaller extra loss, as a share of the same.
+        mean_gap: distance of means, in running deviations.
+        variance_gap: factor between variances.
+        fresh: share of initial values in running statistics that are not judged yet.
+        few_updates: batches from which a small momentum is remarked.
+        helps: share of the extra loss that recomputed statistics must take away.
+        few: samples in a batch below which its statistics are poor.
+        share: part of the frozen norms that must be off.
+        shift: distance of the inputs' means, in deviations.
+        scale: factor between the inputs' variances.
+    """
+
+    suffers: float = 0.15
+    twice: float = 2.0
+    little: float = 0.05
+    mean_gap: float = 1.0
+    variance_gap: float = 2.0
+    fresh: float = 0.05
+    few_updates: int = 20
+    helps: float = 0.5
+    few: int = 16
+    share: float = 0.3
+    shift: float = 0.5
+    scale: float = 2.0
+
+    def apart(self, norm: NormModes) -> float:
+        """How far stored statistics are off, in units of what is allowed."""
+        factor = math.log(norm.variance_gap) / math.log(self.variance_gap)
+        return max(norm.mean_gap / self.mean_gap, factor)
+
+    def line(self, case: Case, before: Score, *, much: bool = False) -> float:
+        """The loss above which another mode suffers, or does so much, beside ``before``."""
+        if not case.chance > 0:
+            return self.twice * before.loss
+        usual = before.loss + self.suffers * case.chance
+        small = max(before.loss + self.little * case.chance, self.twice * before.loss)
+        return usual if much else min(usual, small)
+
+
+LIMITS = ModeLimits()
+
+
+@rule("evaluation-mode", "modes", order=5.05, kind="note")
+def evaluation_mode(case: Case) -> Finding | None:
+    """A model that cannot be run in evaluation mode."""
+    modes: Modes = case["modes"]
+    if not modes.reason:
+        return None
+    return note(
+        title="The model cannot be run in evaluation mode",
+        evidence=(Evidence("loss in train mode", modes.train.loss),),
+        meaning=f"So nothing is known of how it does after training: {modes.reason}.",
+        advice="Run model.eval() and the loss on one batch to see the whole error.",
+    )
+
+
+@rule(
+    "running-statistics",
+    "modes",
+    order=5,
+    kind="fact",
+    source=BJORCK2018,
+    where=WHERE,
+    limits=LIMITS,
+)
+def running_statistics(case: Case, limits: ModeLimits) -> Finding | None:
+    """Stored statistics with which the network does far worse than with those of the batch."""
+    modes: Modes = case["modes"]
+    live = [norm for norm in modes.live if not math.isnan(norm.mean_gap)]
+    if not live or modes.running is None:
+        return None
+    worst = max(live, key=limits.apart)
+    line = limits.line(case, modes.batch)
+    suffers = not modes.running.loss <= line
+    learned = modes.batch.loss < STARTED * case.chance
+    fresh = sum(norm.initial > limits.fresh for norm in live) > len(live) / 2
+    if fresh and not learned and math.isfinite(limits.apart(worst)):
+        return _fresh(worst, limits, suffers=suffers)
+    helped = _helped(modes, limits)
+    shown = (*_losses(modes, line), *_gaps(worst, limits))
+    much = not modes.running.loss <= limits.line(case, modes.batch, much=True)
+    stale = learned and any(norm.initial > limits.fresh for norm in live)
+    if suffers and (limits.apart(worst) > 1 or stale or (much and helped)):
+        lost = not modes.running.loss <= STARTED * case.chance
+        cause, advice = _cause(case, live, limits, helped=helped)
+        return (problem if learned and lost else warning)(
+            title="The running statistics do not fit: the loss is "
+            f"{modes.running.loss:.3g} with them, {modes.batch.loss:.3g} with batch statistics",
+            evidence=shown,
+            meaning=f"{cause} {_remedy(modes)}".strip(),
+            advice=advice,
+            layer=worst.name,
+        )
+    if suffers and helped:
+        return note(
+            title=f"The running statistics lag behind: the loss is {modes.running.loss:.3g} with "
+            f"them, {modes.batch.loss:.3g} with batch statistics",
+            evidence=shown,
+            meaning="They are close to those of the batches, yet the loss feels the difference, "
+            f"as while weights still move fast. {_remedy(modes)}",
+            advice="It usually passes as the learning rate falls. Before you evaluate now, "
+            f"recompute them: {REMAKE}.",
+            layer=worst.name,
+        )
+    if case.samples < limits.few and modes.batch.loss > limits.line(case, modes.running):
+        return warning(
+            title=f"Batches of {case.samples} are too small for batch norm: the loss is "
+            f"{modes.batch.loss:.3g} with their statistics, {modes.running.loss:.3g} with running "
+            "statistics",
+            evidence=_losses(modes, line),
+            meaning="The noise of the batch statistics is a large part of the training loss.",
+            advice="Use larger batches, or group norm: ns.apply_transform(model, "
+            "'replace:batch->group').",
+        )
+    return ok(
+        title="Running statistics fit",
+        evidence=shown,
+        meaning="The network does as well in evaluation mode as with the statistics of the batch.",
+    )
+
+
+def _fresh(norm: NormModes, limits: ModeLimits, *, suffers: bool) -> Finding:
+    """Statistics that still hold their initial values: no trouble before training."""
+    name = "share of their initial values (mean 0, variance 1) in the running statistics"
+    shown = (Evidence(name, norm.initial, limits.fresh), *_gaps(norm, limits))
+    if suffers and norm.updates >= limits.few_updates:
+        return note(
+            title=f"After {norm.updates} updates at momentum {norm.momentum:g} the running "
+            "statistics still hold their initial values",
+            evidence=shown,
+            meaning="Evaluation mode lags behind training until they have moved.",
+            advice="Use momentum 0.1, or recompute them after training "
+            "(torch.optim.swa_utils.update_bn).",
+            layer=norm.name,
+        )
+    return ok(
+        title="Running statistics have had too few updates yet",
+        evidence=shown,
+        meaning="Training will update them.",
+    )
+
+
+def _losses(modes: Modes, line: float) -> tuple[Evidence, ...]:
+    """Both modes side by side, and what recomputing gives."""
+    assert modes.running is not None
+    shown = [
+        Evidence("loss with running statistics", modes.running.loss, line),
+        Evidence("loss with batch statistics", modes.batch.loss),
+    ]
+    if modes.recomputed is not None:
+        shown.append(Evidence("loss with recomputed statistics", modes.recomputed.loss))
+    if not math.isnan(modes.running.accuracy):
+        shown.append(Evidence("accuracy with running statistics", modes.running.accuracy))
+        shown.append(Evidence("accuracy with batch statistics", modes.batch.accuracy))
+    return tuple(shown)
+
+
+def _gaps(norm: NormModes, limits: ModeLimits) -> tuple[Evidence, ...]:
+    """How far the statistics of a layer are off, the worse of the two first."""
+    shown = (
+        Evidence("largest gap of means, in running deviations", norm.mean_gap, limits.mean_gap),
+        Evidence(
+            "factor between batch and running variances there",
+            norm.variance_gap,
+            limits.variance_gap,
+        ),
+    )
+    by_mean = norm.mean_gap / limits.mean_gap >= limits.apart(norm)
+    return shown if by_mean else shown[::-1]
+
+
+def _helped(modes: Modes, limits: ModeLimits) -> bool:
+    """Whether recomputed statistics take the extra loss away."""
+    if modes.recomputed is None or modes.running is None:
+        return False
+    lost = modes.running.loss - modes.batch.loss
+    left = modes.recomputed.loss - modes.batch.loss
+    return left < (1 - limits.helps) * lost or (not math.isfinite(lost) and math.isfinite(left))
+
+
+def _remedy(modes: Modes) -> str:
+    if modes.recomputed is None or modes.running is None:
+        return ""
+    return (
+        "Tried on a copy: with statistics recomputed from these batches the loss is "
+        f"{modes.recomputed.loss:.3g} in evaluation mode, before {modes.running.loss:.3g}."
+    )
+
+
+def _cause(
+    case: Case, live: list[NormModes], limits: ModeLimits, *, helped: bool
+) -> tuple[str, str]:
+    """The likely cause, and what to do about it."""
+    never = [norm for norm in live if norm.initial == 1]
+    slow = [norm for norm in live if norm.initial > limits.fresh]
+    again = f"Recompute them: {REMAKE}, or torch.optim.swa_utils.update_bn(loader, model)."
+    if never and all(norm.momentum == 0 for norm in never):
+        return "Likely cause: momentum 0 never updates them.", f"Set momentum=0.1. {again}"
+    if len(never) == len(live):
+        return (
+            "Likely cause: they were never updated, or not averaged or copied along with the "
+            "weights (EMA, SWA): they still hold their initial values.",
+            f"{again} With averaged weights average or copy the buffers too "
+            "(AveragedModel(use_buffers=True)).",
+        )
+    if never:
+        names = ", ".join(repr(norm.name) for norm in never[:3])
+        more = f" and {len(never) - 3} more" if len(never) > 3 else ""
+        return (
+            f"Likely cause: those of {names}{more} were never updated.",
+            f"{again} Look for what keeps them in evaluation mode in training.",
+        )
+    if slow:
+        one = max(slow, key=lambda norm: norm.initial)
+        return (
+            f"Likely cause: momentum {one.momentum:g} is too small for {one.updates} updates, "
+            f"{one.initial:.0%} of the initial values are left.",
+            f"Use momentum=0.1. {again}",
+        )
+    if helped and all(math.isnan(norm.momentum) for norm in live):
+        return (
+            "Likely cause: momentum=None averages all batches since the start, also those of "
+            "early weights.",
+            f"Use momentum=0.1 in training. {again}",
+        )
+    if not helped and case.samples < limits.few:
+        return (
+            f"Likely cause: statistics of batches of {case.samples} scatter so much that no "
+            "average of them fits.",
+            "Use larger batches, or group norm: ns.apply_transform(model, 'replace:batch->group').",
+        )
+    return (
+        "Likely cause: they belong to other data (prepared in another way) or to other weights "
+        "(averaged, loaded or changed since).",
+        f"Check that the data is prepared as in training. {again}",
+    )
+
+
+@rule(
+    "frozen-norms", "modes", order=5.1, kind="fact", source=BJORCK2018, where=WHERE, limits=LIMITS
+)
+def frozen_norms(case: Case, limits: ModeLimits) -> Finding | None:
+    """Norms in evaluation mode in training whose statistics are not those of the data."""
+    modes: Modes = case["modes"]
+    known = [norm for norm in modes.frozen if not math.isnan(norm.mean_gap)]
+    if not known:
+        return None
+    off = [norm for norm in known if limits.apart(norm) > 1]
+    worst = max(known, key=limits.apart)
+    shown: tuple[Evidence, ...] = (
+        Evidence("share of frozen norms that do not fit", len(off) / len(known), limits.share),
+        *_gaps(worst, limits),
+    )
+    if modes.thawed is not None:
+        line = limits.line(case, modes.thawed)
+        shown = (
+            Evidence("loss with the frozen statistics", modes.train.loss, line),
+            Evidence("loss with batch statistics", modes.thawed.loss),
+            *shown,
+        )
+    untouched = bool(off) and all(norm.initial == 1 for norm in off)
+    suffers = modes.thawed is not None and not modes.train.loss <= line
+    if len(off) < limits.share * len(known) or not (suffers or untouched):
+        return ok(
+            title=f"The statistics of the {len(known)} frozen norms fit",
+            evidence=shown,
+            meaning="Norms in evaluation mode use them in training too.",
+        )
+    clear = case.trial is not None and case.trial.clear
+    return (note if clear and not untouched else warning)(
+        title=f"{len(known)} norms are frozen with running statistics that do not fit the data"
+        + (
+            f": loss {modes.train.loss:.3g}, {modes.thawed.loss:.3g} with those of the batch"
+            if modes.thawed is not None
+            else ""
+        ),
+        evidence=shown,
+        meaning="They are in evaluation mode in training too, and do not normalize. "
+        + ("The statistics still hold their initial values." if untouched else ""),
+        advice="Load the statistics that belong to the weights, recompute them "
+        f"({REMAKE}), or let the norms train.",
+        layer=worst.name,
+    )
+
+
+@rule("statistics-still-move", "modes", order=5.2, kind="fact", limits=LIMITS)
+def statistics_still_move(case: Case, limits: ModeLimits) -> Finding | None:
+    """Norms with frozen weights that update their statistics: usual mistake of fine-tuning."""
+    modes: Modes = case["modes"]
+    moving = [norm for norm in modes.live if norm.affine and not norm.trainable]
+    if not moving or modes.running is None:
+        return None
+    line = limits.line(case, modes.running)
+    worse = not modes.batch.loss <= line
+    return (warning if worse else note)(
+        title=f"The weights of {len(moving)} norms are frozen, but their statistics still move",
+        evidence=(
+            Evidence("norms with frozen weights in train mode", len(moving), 0),
+            Evidence("loss with batch statistics", modes.batch.loss, line),
+            Evidence("loss with running statistics", modes.running.loss),
+        ),
+        meaning="In train mode they normalize by the batch and update their running statistics, "
+        "although requires_grad is False: the frozen part changes all the same.",
+        advice="To hold them too: ns.apply_transform(model, 'freeze-statistics'), or layer.eval() "
+        "for each after every model.train().",
+        layer=moving[0].name,
+    )
+
+
+@rule(
+    "evaluation-data",
+    "modes",
+    order=5.3,
+    kind="fact",
+    suppressed_by=("running-statistics",),
+    limits=LIMITS,
+)
+def evaluation_data(case: Case, limits: ModeLimits) -> Finding | None:
+    """Evaluation data that is not distributed like the training data."""
+    modes: Modes = case["modes"]
+    if modes.eval_running is None or modes.running is None:
+        return None
+    line = limits.line(case, modes.running)
+    shown = [
+        Evidence("loss on eval_data", modes.eval_running.loss, line),
+        Evidence("loss on data, in evaluation mode", modes.running.loss),
+    ]
+    refit = False
+    if modes.eval_recomputed is not None:
+        again = modes.eval_recomputed.loss
+        lost, left = modes.eval_running.loss - modes.running.loss, again - modes.running.loss
+        refit = left < (1 - limits.helps) * lost
+        shown.append(Evidence("loss on eval_data with statistics recomputed on it", again))
+    moved = False
+    if not math.isnan(modes.shift):
+        ratio = max(modes.scale_shift, 1 / max(modes.scale_shift, 1e-300))
+        moved = modes.shift > limits.shift or ratio > limits.scale
+        shown.append(Evidence("distance of the inputs' means, in deviations", modes.shift,
+                              limits.shift))  # fmt: skip
+        shown.append(Evidence("variance of the inputs of eval_data / of data", modes.scale_shift))
+    if modes.eval_running.loss <= line:
+        return ok(
+            title="The network does as well on eval_data as on data",
+            evidence=tuple(shown),
+            meaning="In evaluation mode, on as many batches.",
+        )
+    if not (moved or refit):
+        return note(
+            title=f"The loss is {modes.eval_running.loss:.3g} on eval_data, "
+            f"{modes.running.loss:.3g} on data",
+            evidence=tuple(shown),
+            meaning="The inputs have about the same means and scales, so overfitting is the likely "
+            "cause.",
+            advice="Check the labels of eval_data; then regularize, or train on more data.",
+        )
+    reason = "Its inputs have other means or scales." if moved else (
+        "With statistics recomputed on it most of the difference is gone, so its signals have "
+        "other means or scales."
+    )  # fmt: skip
+    return warning(
+        title="eval_data is not prepared like data: the loss is "
+        f"{modes.eval_running.loss:.3g} on it, {modes.running.loss:.3g} on data",
+        evidence=tuple(shown),
+        meaning=reason,
+        advice="Use the same normalization and scaling of the inputs for both.",
+    )

@@ -1,0 +1,137 @@
+"""What batches look like, without the model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from normscope.results.data_card import DataCard
+from normscope.subject.batch import Batch
+from normscope.subject.graph.recorder import tensors_in
+
+WIDEST = 5000  # numbers in a row, up to which copies are looked for
+FEW = 8  # rows, of which so many copies are chance
+DISTINCT = 20000  # numbers among which distinct ones are counted
+SHUFFLES = 5
+STILL = 1e-8  # deviation, of the largest value, of a feature that does not vary
+
+
+def data_card(
+    batches: Sequence[Batch], given: Tensor | None, target: Tensor | None, classes: int = 0
+) -> DataCard:
+    """Scale, labels, order and repetitions of batches.
+
+    Args:
+        batches: as they come.
+        given: what the model was given of the first; None if it is not known.
+        target: what the loss compared with.
+        classes: how many the model tells apart.
+    """
+    rows = [tensors_in((b.inputs, b.targets)) for b in batches]
+    at, goal = (_place(rows[0], one) for one in (given, target))
+    if at is None:
+        reason = "the inputs of the model are not among the tensors of a batch"
+        return DataCard(batches=len(batches), reason=reason)
+    inputs = [tensors[at] for tensors in rows if len(tensors) > at]
+    same = [x for x in inputs if x.shape[1:] == inputs[0].shape[1:]]
+    found: dict[str, Any] = {"samples": sum(map(len, same)), "batches": len(same)}
+    found |= _of_inputs(torch.cat(same))
+    if goal is not None:
+        found |= _of_labels([tensors[goal] for tensors in rows if len(tensors) > goal])
+    return DataCard(batch=len(inputs[0]), classes=classes, **found)
+
+
+def _place(tensors: list[Tensor], wanted: Tensor | None) -> int | None:
+    """Which tensor of a batch it is, in another shape or type perhaps."""
+    if wanted is None:
+        return None
+    wanted = wanted.detach().cpu()
+    for place, tensor in enumerate(tensors):
+        if tensor.ndim and tensor.numel() == wanted.numel():
+            same = tensor.detach().cpu().reshape(-1).to(wanted.dtype)
+            if torch.equal(same, wanted.reshape(-1)):
+                return place
+    return None
+
+
+def _of_inputs(x: Tensor) -> dict[str, Any]:
+    flat = x.reshape(len(x), -1)
+    found: dict[str, Any] = {"bits": _bits(flat), "tokens": not x.is_floating_point()}
+    if len(flat) >= FEW and flat.shape[1] <= WIDEST:
+        found["duplicates"] = 1 - len(torch.unique(flat, dim=0)) / len(flat)
+    if not x.is_floating_point():
+        constant = len(x) > 1 and bool((flat == flat[:1]).all())
+        return found | {"variation": 0.0 if constant else 1.0}
+    flat = flat.double()
+    square = float(flat.square().mean())
+    deviation = float(flat.std(correction=0))
+    found["rms"] = math.sqrt(square)
+    found["offset"] = abs(float(flat.mean())) / max(deviation, 1e-30)
+    if len(flat) > 1:
+        spread = float(flat.var(0, correction=0).mean())
+        found["variation"] = spread / square if square > 0 else 0.0
+    return found | _of_features(x.double())
+
+
+def _bits(flat: Tensor) -> float:
+    distinct = len(torch.unique(flat.reshape(-1)[:DISTINCT]))
+    return flat.shape[1] * math.log2(max(distinct, 1))
+
+
+def _of_features(x: Tensor) -> dict[str, Any]:
+    """By feature, or by channel of an image."""
+    if x.ndim < 2:
+        return {}
+    columns = x.movedim(1 if x.ndim > 3 else -1, -1).reshape(-1, x.shape[1 if x.ndim > 3 else -1])
+    deviations, sizes = columns.std(0, correction=0), columns.square().mean(0).sqrt()
+    live = deviations > STILL * max(float(columns.abs().max()), 1e-300)
+    found = {"constant_features": float((~live).double().mean())}
+    if int(live.sum()) < 2:
+        return found
+    places = live.nonzero().reshape(-1)
+    ratios = [kind[live] / kind[live].median().clamp_min(1e-300) for kind in (deviations, sizes)]
+    best = max(ratios, key=lambda ratio: float(ratio.max()))
+    return found | {
+        "feature": int(places[int(best.argmax())]), "feature_ratio": float(best.max())
+    }  # fmt: skip
+
+
+def _of_labels(targets: list[Tensor]) -> dict[str, Any]:
+    """Where the targets are one label per sample."""
+    rows = [t.reshape(len(t), -1) for t in targets]
+    if any(t.shape[1] != 1 for t in rows):
+        return {}
+    whole = [t for t in rows if not t.is_floating_point() or bool(((t == 0) | (t == 1)).all())]
+    if len(whole) < len(rows):
+        return {}
+    labels = torch.cat([t.long().reshape(-1) for t in rows])
+    each = [len(torch.unique(t)) for t in rows]
+    names, labels = torch.unique(labels, return_inverse=True)
+    found = {"labels": len(names), "labels_per_batch": sum(each) / len(each)}
+    if len(rows) > 1 and len(names) > 1:
+        found["sorting"] = _sorting(labels, [len(t) for t in rows])
+    return found
+
+
+def _sorting(labels: Tensor, sizes: list[int]) -> float:
+    """How much the batch tells of the label, beyond what it tells of shuffled ones: 0 to 1."""
+    batch = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
+    classes = int(labels.max()) + 1
+
+    def shared(of: Tensor) -> float:
+        counts = torch.bincount(batch * classes + of, minlength=len(sizes) * classes)
+        joint = counts.reshape(len(sizes), classes).double() / len(of)
+        apart = joint.sum(1, keepdim=True) * joint.sum(0, keepdim=True)
+        return float(torch.special.xlogy(joint, joint / apart.clamp_min(1e-30)).sum())
+
+    generator = torch.Generator().manual_seed(0)
+    shuffled = [shared(labels[torch.randperm(len(labels), generator=generator)])
+                for _ in range(SHUFFLES)]  # fmt: skip
+    by_chance = sum(shuffled) / SHUFFLES
+    share = torch.bincount(labels).double() / len(labels)
+    largest = min(float(-torch.special.xlogy(share, share).sum()), math.log(len(sizes)))
+    return (shared(labels) - by_chance) / max(largest - by_chance, 1e-9)

@@ -1,0 +1,236 @@
+"""Do samples, or tokens, see one another where they must not? A few rows, in evaluation mode."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from normscope.errors import out_of_memory
+from normscope.measure.probes.run import function_of
+from normscope.subject.batch import Batch
+from normscope.subject.graph.recorder import tensors_in
+from normscope.subject.norms import norm_card
+from normscope.subject.parameters import every_parameter
+from normscope.subject.problem import Problem
+from normscope.subject.statistics import batch_norms
+
+ROWS = 16  # that are run: exact all the same
+SHIFTED = 0.95  # share of the targets that are the next token
+COPIED = 0.9  # share that are the token itself: then the data repeats, and says nothing
+LEAST = 4  # tokens in a sequence
+NO_CALL = "loss_fn does not call the model as a whole"
+
+
+@dataclass
+class Looks:
+    """What was found, NaN where it was not tested, and why not.
+
+    Attributes: see `Wiring`.
+    """
+
+    mixing: float = math.nan
+    mixing_by: str = ""
+    across: float = math.nan
+    leak: float = math.nan
+    doubling: float = math.nan
+    skipped: dict[str, str] | None = None
+
+
+def looks(problem: Problem, batch: Batch, given: Any, target: Tensor | None) -> Looks:
+    """Exchange rows and tokens, and halve the batch.
+
+    Args:
+        problem: model and loss.
+        batch: a batch.
+        given: (args, kwargs) that the model was called with on it; None if it was not.
+        target: what the loss compared the outputs with.
+    """
+    found = Looks(skipped={})
+    if batch.size < 2:
+        found.skipped = {"mixing": "the batch has a single sample", "doubling": "the same"}
+        return found
+    _try(found, "mixing", lambda: _mixing(found, problem, given))
+    _try(found, "leak", lambda: _leak(found, problem, given, target))
+    _try(found, "doubling", lambda: _doubling(found, problem, batch))
+    return found
+
+
+def _try(found: Looks, what: str, look: Callable[[], str]) -> None:
+    """Note why it cannot be tested: what a model does in evaluation mode is its own affair."""
+    try:
+        reason = look()
+    except Exception as error:
+        if out_of_memory(error):
+            raise
+        first = (str(error).strip().splitlines() or [""])[0][:150].rstrip(".")
+        reason = f"the model cannot be run on other rows in evaluation mode ({first})"
+    if reason:
+        assert found.skipped is not None
+        found.skipped[what] = reason
+
+
+class _Evaluated:
+    """The model called as it was, in evaluation mode, with the same random numbers each time."""
+
+    def __init__(self, problem: Problem) -> None:
+        def run(model: nn.Module, given: Any) -> Any:
+            args, kwargs = given
+            return model(*args, **kwargs)
+
+        self._function = function_of(problem, every_parameter(problem.model), "running", run)
+
+    def __call__(self, given: Batch) -> list[Tensor]:
+        """The floating-point outputs."""
+        with self._function.open(), torch.no_grad():
+            out = self._function(self._function.values, given)
+        return [t.detach() for t in tensors_in(out) if t.is_floating_point()]
+
+
+def _mixing(found: Looks, problem: Problem, given: Any) -> str:
+    if given is None:
+        return NO_CALL
+    batch = Batch(given)
+    if reason := _no_rows(batch):
+        return reason
+    run, size = _Evaluated(problem), batch.size
+    rows = min(size, ROWS)
+    try:
+        few = batch.part(0, rows)
+        out = _with_rows(run(few), rows)
+    except Exception:
+        if rows == size:
+            raise
+        few, rows = batch, size  # it takes no other number of samples
+        out = _with_rows(run(few), rows)
+    if out is None:
+        return "the outputs have no row for each sample"
+    place, before = out
+
+    def changed(axis: int) -> float:
+        largest = 0.0
+        length = _first(few).shape[axis]
+        for low, high in ((0, length // 2), (length // 2, length)):
+            index = torch.arange(length)
+            index[:low], index[high:] = low, low
+            other = run(_picked(few, index, axis))[place]
+            kept = slice(low, high)
+            own, new = (t[:, kept] if axis else t[kept] for t in (before, other))
+            largest = max(largest, _relative(own, new, before))
+        return largest
+
+    found.mixing = changed(0)
+    first = _first(few)
+    if (
+        found.mixing
+        and first.ndim > 1
+        and before.ndim > 1
+        and first.shape[1] == before.shape[1] > 1
+    ):
+        found.across = changed(1)
+    norms = batch_norms(problem.model)
+    always = [n for n, m in norms.items() if (card := norm_card(m)) is not None and card.always]
+    found.mixing_by = always[0] if always else ""
+    return ""
+
+
+def _first(batch: Batch) -> Tensor:
+    return next(t for t in tensors_in(batch.inputs) if t.ndim)
+
+
+def _no_rows(batch: Batch) -> str:
+    """Why the first axis may not be that of independent samples; empty if it may."""
+    tensors = [t for t in tensors_in(batch.inputs) if t.ndim]
+    if not tensors:
+        return "the model is given no tensor"
+    size = batch.size
+    for tensor in tensors:
+        pairs = tensor.ndim == 2 and tensor.shape[0] == 2 and not tensor.is_floating_point()
+        square = tensor.shape == (size, size) and len(tensors) > 1
+        joins = square and (torch.equal(tensor, tensor.T) or bool((tensor == tensor.bool()).all()))
+        if (pairs and size != 2) or joins:
+            return "the rows of the batch are joined, as the nodes of a graph"
+    return ""
+
+
+def _with_rows(outputs: list[Tensor], rows: int) -> tuple[int, Tensor] | None:
+    """The first output with a row for each sample, and its place."""
+    return next(((i, t) for i, t in enumerate(outputs) if t.ndim and len(t) == rows), None)
+
+
+def _picked(batch: Batch, index: Tensor, axis: int) -> Batch:
+    if axis == 0:
+        return batch.rows(index)
+    shape = _first(batch).shape[:2]
+
+    def picked(leaf: Any) -> Any:
+        fits = isinstance(leaf, Tensor) and leaf.ndim > 1 and leaf.shape[:2] == shape
+        return leaf[:, index.to(leaf.device)] if fits else leaf
+
+    return replace(batch, inputs=pytree.tree_map(picked, batch.inputs))
+
+
+def _relative(own: Tensor, new: Tensor, scale: Tensor) -> float:
+    largest = float(scale.abs().max())
+    change = float((own - new).abs().max())
+    return change / largest if largest > 0 and math.isfinite(change) else 0.0
+
+
+def _leak(found: Looks, problem: Problem, given: Any, target: Tensor | None) -> str:
+    """Where the targets are tokens shifted by one: do later tokens reach earlier outputs?"""
+    if given is None or target is None or target.is_floating_point():
+        return "" if given is not None else NO_CALL
+    batch = Batch(given)
+    tokens = next((t for t in tensors_in(given) if _next_tokens(t, target)), None)
+    if tokens is None:
+        return ""
+    rows, half = min(len(tokens), ROWS), tokens.shape[1] // 2
+    later = tokens.clone()
+    later[:, half + 1 :] = later[:, half + 1 :].flip(1).roll(1, 0)
+    run = _Evaluated(problem)
+    swapped = pytree.tree_map(lambda leaf: later if leaf is tokens else leaf, batch.inputs)
+    both = [run(Batch(inputs).part(0, rows)) for inputs in (batch.inputs, swapped)]
+    for before, after in zip(*both, strict=True):
+        if before.ndim >= 2 and before.numel() % (rows * tokens.shape[1]) == 0:
+            one, two = (t.reshape(rows, tokens.shape[1], -1) for t in (before, after))
+            found.leak = _relative(one[:, : half + 1], two[:, : half + 1], one)
+            return ""
+    return "the outputs have no row for each token"
+
+
+def _next_tokens(tokens: Tensor, target: Tensor) -> bool:
+    """Whether the targets are these tokens, shifted by one."""
+    if tokens.is_floating_point() or tokens.ndim != 2 or tokens.shape[1] < LEAST:
+        return False
+    rows, length = tokens.shape
+    if target.numel() == rows * length:
+        goal = target.reshape(rows, length).to(tokens)
+        copied = float((goal == tokens).float().mean())
+        return copied < COPIED and float((goal[:, :-1] == tokens[:, 1:]).float().mean()) > SHIFTED
+    if target.numel() == rows * (length - 1):
+        goal = target.reshape(rows, length - 1).to(tokens)
+        copied = float((goal == tokens[:, :-1]).float().mean())
+        return copied < COPIED and float((goal == tokens[:, 1:]).float().mean()) > SHIFTED
+    return False
+
+
+def _doubling(found: Looks, problem: Problem, batch: Batch) -> str:
+    """Loss of an even number of samples over the mean of its two halves."""
+    half = min(batch.size, ROWS) // 2
+    parts = [batch.part(0, 2 * half), batch.part(0, half), batch.part(half, 2 * half)]
+    function = function_of(
+        problem, every_parameter(problem.model), "running", problem.objective.run
+    )
+    values = []
+    for part in map(function.prepared, parts):
+        with function.open(), torch.no_grad():
+            values.append(float(function.loss(function(function.values, part), part)))
+    whole, halves = values[0], (values[1] + values[2]) / 2
+    if abs(halves) > 1e-12 and math.isfinite(whole / halves):
+        found.doubling = whole / halves
+    return ""
