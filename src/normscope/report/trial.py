@@ -21,7 +21,7 @@ from normscope.report.style import (
 from normscope.results.trial import Rung, Trial
 
 WIDTH, HEIGHT = 560, 190
-TOP = 3.0  # times the loss at the start, or the constant's: higher ones end there
+TOP = 3.0  # times the loss at the start, or the constant's: higher ones are drawn there
 WIDE = 8.0  # ratio of losses above which their axis is logarithmic
 
 
@@ -72,9 +72,9 @@ def _rows(found: Trial, rung: Rung, top: float) -> list[dict[str, Any]]:
     places = range(len(losses)) if rung.path else (0, rung.updates)
     rate, rows = rate_in_words(found, rung), list[dict[str, Any]]()
     for place, loss in zip(places, losses, strict=True):
-        gone = not loss <= top  # too high to be drawn, or not finite: it ends at the upper edge
-        rows.append({"rate": rate, "update": place, "loss": top if gone else float(loss)})
-        if gone:
+        # What is too high to be drawn runs along the upper edge; what is not finite ends there.
+        rows.append({"rate": rate, "update": place, "loss": float(loss) if loss <= top else top})
+        if not math.isfinite(loss):
             break
     return rows
 

@@ -109,6 +109,7 @@ def test_the_trial_shows_each_rate_and_the_constant_prediction():
         Rung(1.0, 25, 2, 2.0, math.inf, (2.0, 1e9, math.nan), "diverged"),
         Rung(0.1, 25, 3, 2.0, 1.0, (2.1, 1.7, 1.3)),
         Rung(0.1, 100, 4, 2.0, 0.9, (2.1, 1.7, 1.3, 1.1)),
+        Rung(0.2, 25, 3, 2.0, 0.8, (2.1, 50.0, 1.3)),
     )
     found = Trial(0.5, 2.3, 2.3, 2.0, rungs)
     data = rows(found.chart())
@@ -117,11 +118,12 @@ def test_the_trial_shows_each_rate_and_the_constant_prediction():
     for row in data:
         losses.setdefault(row.get("rate"), []).append(row["loss"])
     assert losses["lr 0.05"] == [2.1, 1.7, 1.3, 1.1, 0.9]  # the longest
-    assert losses["lr 0.5"] == [2.0, 3 * 2.3]  # it ends at the upper edge
+    assert losses["lr 0.5"] == [2.0, 3 * 2.3, 3 * 2.3]  # it ends at the upper edge
+    assert losses["lr 0.1"] == [2.1, 3 * 2.3, 1.3, 0.8]  # it comes back from there
     assert "lr 0.5: NaN or infinite after 2 updates" in str(found.chart().title.subtitle)
-    assert len(marks(drawn(found.chart()), "line")) == 2
+    assert len(marks(drawn(found.chart()), "line")) == 3
     several = replace(found, lr=None, constant=math.nan)
-    assert {row["rate"] for row in rows(several.chart())} == {"your rates", "your rates × 0.1"}
+    assert {row["rate"] for row in rows(several.chart())} == {"your rates", "your rates × 0.1", "your rates × 0.2"}
     with pytest.raises(InputError, match="no update was made"):
         replace(found, rungs=()).chart()
 
