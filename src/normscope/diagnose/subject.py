@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import math
+import warnings
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,6 +20,7 @@ from normscope.messages import failure
 from normscope.results.wiring import Held
 from normscope.subject.batch import Batch, float_leaves, form_of, shapes_of
 from normscope.subject.graph import Graph
+from normscope.subject.losses import CallableLoss
 from normscope.subject.memory import budget_bytes
 from normscope.subject.objective import LossFn, LossLike, Objective, OutputsFn
 from normscope.subject.parameters import floating_dtype
@@ -32,6 +34,7 @@ from normscope.train.stability.judge import chance_loss
 
 POPULATION = 512  # samples that several small batches are kept for
 MOST = 512  # batches kept, however small
+HELD_OUT = 4  # batches that trials are judged on and not trained on
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,7 @@ class Subject:
         foreign: ids of parameters that it holds beside those of the model.
         evaluation: the same model and loss on the evaluation data; None if there is none.
         practice: the batches that trials take their updates on, in memory.
+        held_out: further batches, that no trial trains on.
         own: the user's optimizer, if one was given.
         allowance: what trials may cost.
     """
@@ -90,6 +94,7 @@ class Subject:
     foreign: frozenset[int] = frozenset()
     evaluation: Problem | None = None
     practice: tuple[Batch, ...] = ()
+    held_out: tuple[Batch, ...] = ()
     own: Own | None = None
     allowance: Allowance = Allowance()
 
@@ -203,7 +208,10 @@ class Subject:
         memory = (self.memory or budget_bytes(None, model_device(self.model))) // 2
         problem = replace(self.problem, source=halves(self.source))
         kept, other = halves(self.population), self.evaluation
-        practice = tuple(replace(b.part(0, max(b.size // 2, 2)), weight=1.0) for b in self.practice)
+        practice, held_out = (
+            tuple(replace(b.part(0, max(b.size // 2, 2)), weight=1.0) for b in batches)
+            for batches in (self.practice, self.held_out)
+        )
         if other is not None:
             assert isinstance(other.source, Kept)
             other = replace(other, source=halves(other.source))
@@ -215,6 +223,7 @@ class Subject:
             further=None,
             evaluation=other,
             practice=practice,
+            held_out=held_out,
         )
 
     def risk(self, *, parameters: str | None = None) -> Risk:
@@ -278,12 +287,15 @@ def as_subject(
     inertia = None if momentum is None else checked_momentum(momentum)
     chosen = chosen_optimizer(optimizer, model, inertia)
     named = isinstance(chosen.optimizer, str)
-    source, kept, everything = _read(problem, num_batches, population, practice)
+    further, once = problem.source, problem.source.once
+    reserve = HELD_OUT if practice else 0
+    source, kept, everything = _read(problem, num_batches, population, practice + reserve)
+    problem = _as_torch_has_it(replace(problem, source=source), loss)
     other = None if eval_data is None else _evaluation(problem, eval_data, batch_size, source)
     return Subject(
-        problem=replace(problem, source=source),
+        problem=problem,
         population=kept,
-        data=everything if problem.source.once else data,
+        data=everything if once else data,
         training=TrainingOptions(
             optimizer=chosen.optimizer,
             momentum=chosen.momentum if named else 0.0,  # a factory holds its own
@@ -294,13 +306,42 @@ def as_subject(
         momentum=chosen.momentum,
         deadline=deadline,
         notes=tuple(chosen.notes),
-        further=problem.source if population and not problem.source.once else None,
+        further=further if population and not once else None,
         held=chosen.held,
         foreign=chosen.foreign,
         evaluation=other,
         practice=tuple(kept.batches[:practice]),
+        held_out=tuple(kept.batches[practice : practice + reserve]),
         own=chosen.own,
     )
+
+
+def _as_torch_has_it(problem: Problem, loss: Any) -> Problem:
+    """The same; with torch's own squared loss where that stretches what ours refuses.
+
+    Training would go on with it: it is to be found, not refused.
+    """
+    if not isinstance(loss, nn.MSELoss) or not problem.objective.has_outputs:
+        return problem
+    assert isinstance(problem.source, Kept)
+    few = replace_batches(problem.source, [problem.source.batches[0].part(0, 2)])
+
+    def stretched(outputs: Any, targets: Any) -> Tensor:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # of torch, of just that
+            found: Tensor = loss(outputs, targets)
+            return found
+
+    plain = replace(problem.objective, loss=CallableLoss(stretched, "torch's MSELoss, its own scale"))
+    for objective in (problem.objective, plain):
+        try:
+            Risk.of(replace(problem, objective=objective, source=few), None, statistics="batch").value()
+        except InputError:
+            continue
+        except Exception:  # whatever the model raises is told later, with its place
+            break
+        return replace(problem, objective=objective)
+    return problem
 
 
 def _evaluation(problem: Problem, eval_data: Any, batch_size: int | None, source: Kept) -> Problem:

@@ -23,8 +23,9 @@ from normscope.diagnose.rules import RULES
 from normscope.diagnose.settings import settings_of
 from normscope.diagnose.subject import Subject
 from normscope.measure.divergence import Divergence
+from normscope.measure.setup.inner_calls import InnerCalls, variation
 from normscope.results import Rung, Trial
-from normscope.subject.batch import float_leaves
+from normscope.subject.batch import Batch, float_leaves
 from normscope.subject.interrupts import interruptible
 from normscope.subject.likelihoods import BernoulliLoss, CrossEntropy
 from normscope.subject.losses import Loss
@@ -41,7 +42,9 @@ from normscope.train.stability.judge import chance_loss
 
 SECONDS = {"fast": 10.0, "standard": 60.0, "full": 60.0}  # time limit by preset
 UPDATE = 0.6  # of a gradient as it is measured, which runs the model twice
-STEPS, LONG = 25, 100  # updates
+STEPS, LONG, FRESH = 25, 100, 150  # updates
+EPOCH = 30  # batches in an epoch, from which it can tell what holds for new samples
+ENOUGH = 16  # samples in a batch, from which it is asked what holds for other ones
 BATCHES, JUDGED = 8, 4  # for the updates, and of these for the loss before and after
 FORWARD = 1 / 3  # cost of a forward pass, in gradients
 ASSUMED = "adam", 1e-3  # torch's own default, where no rate was given
@@ -92,6 +95,8 @@ class _Ladder:
         self._left_out: list[str] = []
         self._cost = 0.0
         self._start: tuple[float, float, float] | None = None  # loss, constant, uniform
+        self._spread = self._held = self._held_constant = math.nan
+        self._limitless = False
         self._unmoved: tuple[str, ...] = ()
         self._ended = ""
 
@@ -99,6 +104,12 @@ class _Ladder:
         """All trials that are needed to judge the rate."""
         try:
             self._climb()
+            further = self._subject.further
+            labels = getattr(self._results.get("data"), "labels", 0)
+            if self._found().by_heart and further is not None and labels:
+                updates = min(further.per_epoch or FRESH, FRESH)
+                if updates >= EPOCH:  # every batch is new when its loss is taken
+                    self._run(1.0, updates, fresh=True)
         except KeyboardInterrupt:
             self._ended = INTERRUPTED
         return self._found()
@@ -172,12 +183,17 @@ class _Ladder:
             reason=reason,
             left_out="; ".join(self._left_out),
             unmoved=self._unmoved,
+            spread=self._spread,
+            held=self._held,
+            held_constant=self._held_constant,
+            limitless=self._limitless,
+            fresh=self._subject.further is not None and self._subject.samples >= ENOUGH,
             optimizer=_in_words(subject),
             assumed=None if lr is not None or subject.own is not None else ASSUMED[1],
         )
 
-    def _run(self, factor: float, steps: int = STEPS) -> bool:
-        """One trial, if its time is left; whether it was made."""
+    def _run(self, factor: float, steps: int = STEPS, *, fresh: bool = False) -> bool:
+        """One trial, if its time is left; whether it was made. ``fresh``: on all the data."""
         subject, first = self._subject, self._start is None
         if factor != 1 and subject.lr is None and subject.own is not None:
             return False  # an optimizer without a rate
@@ -186,6 +202,8 @@ class _Ladder:
             self._left_out.append(f"{steps} updates at {factor:g} times the rate")
             return False
         before = dict(subject.model.named_parameters())
+        hooked = [(name, hook) for name, p in before.items()
+                  for hook in (p._backward_hooks or {}).values()]  # fmt: skip
         with (
             _kept_gradients(subject),
             Origin(subject.model, None).fresh(subject.seed) as model,
@@ -195,6 +213,12 @@ class _Ladder:
                 self._start = self._judged_start(model)
                 if not math.isfinite(self._start[0]):
                     return False
+                self._held, others = self._judged(model, subject.held_out)
+                self._held_constant = self._constants(others)[0]
+            twins = dict(model.named_parameters())
+            for name, hook in hooked:  # which a copy of a tensor does not have
+                if twins[name] is not before[name]:
+                    twins[name].register_hook(hook)
             held: list[Optimizer] = []
 
             def made(_: Any) -> Optimizer:
@@ -204,15 +228,21 @@ class _Ladder:
             options = TrainingOptions(
                 optimizer=made, steps=steps, seed=subject.seed, divergence=FINITE_ONLY
             )
-            run = train(model, self._batches, subject.objective, options, callbacks=[self._watch])
+            source = subject.further if fresh else self._batches
+            assert source is not None
+            run = train(model, source, subject.objective, options, callbacks=[self._watch])
             if run.outcome == "interrupted":
                 raise KeyboardInterrupt
-            after = math.inf if run.diverged else self._judged(model)[0]
+            after, seen = (math.inf, _Seen()) if run.diverged else self._judged(model)
+            held_out = self._judged(model, subject.held_out)[0] if factor == 1 else math.nan
             if not self._rungs:
                 self._unmoved = tuple(_unmoved(before, model, held[0]))
         path, start = tuple(run.losses.tolist()), self._start[0]
         self._cost += cost_of(subject, run.updates, first=first)
-        self._rungs.append(Rung(factor, steps, run.updates, start, after, path, run.reason))
+        self._rungs.append(
+            Rung(factor, steps, run.updates, start, after, path, run.reason, held_out, seen.spread,
+                 fresh)
+        )  # fmt: skip
         return True
 
     def _late(self) -> bool:
@@ -225,15 +255,24 @@ class _Ladder:
 
     def _judged_start(self, model: nn.Module) -> tuple[float, float, float]:
         value, seen = self._judged(model)
-        loss = self._subject.objective.loss
-        if not self._subject.objective.has_outputs or any(t is None for _, t in seen):
-            return value, math.nan, math.nan
-        return value, constant_loss(loss, seen), uniform_loss(loss, seen)
+        self._spread, self._limitless = seen.spread, seen.limitless
+        return value, *self._constants(seen)
 
-    def _judged(self, model: nn.Module) -> tuple[float, list[tuple[Any, Any]]]:
+    def _constants(self, seen: _Seen) -> tuple[float, float]:
+        """Loss of the best constant prediction, and of equal probabilities."""
+        loss, pairs = self._subject.objective.loss, seen.pairs
+        if not self._subject.objective.has_outputs:
+            return _inner_constants(seen.losses, seen.calls)
+        if any(t is None for _, t in pairs) or not pairs:
+            return math.nan, math.nan
+        return constant_loss(loss, pairs), uniform_loss(loss, pairs)
+
+    def _judged(
+        self, model: nn.Module, batches: Sequence[Batch] | None = None
+    ) -> tuple[float, _Seen]:
         """The loss in train mode with the same noise each time; buffers are put back."""
         subject, device = self._subject, model_device(model)
-        values, seen = list[float](), list[tuple[Any, Any]]()
+        seen = _Seen()
         with (
             isolated_random(subject.seed + 1, device),
             kept_mode(model, training=True),
@@ -241,14 +280,58 @@ class _Ladder:
             kept_buffers(model),
             interruptible(),
         ):
-            for batch in subject.practice[:JUDGED]:
-                outputs, targets, loss = subject.objective.evaluated(
-                    model, batch.copied().to(device)
-                )
-                values.append(float(loss))
-                seen.append((outputs, targets))
-        mean = math.fsum(values) / len(values) if all(map(math.isfinite, values)) else math.inf
-        return mean, seen
+            watching = model.register_forward_hook(seen.look)
+            for batch in subject.practice[:JUDGED] if batches is None else batches:
+                calls = InnerCalls(lambda: None)
+                with contextlib.nullcontext() if subject.objective.has_outputs else calls:
+                    outputs, targets, loss = subject.objective.evaluated(
+                        model, batch.copied().to(device)
+                    )
+                seen.losses.append(float(loss))
+                seen.pairs.append((outputs, targets))
+                seen.calls.append(calls.seen)
+            watching.remove()
+        values = seen.losses
+        finite = bool(values) and all(map(math.isfinite, values))
+        return (math.fsum(values) / len(values) if finite else math.inf), seen
+
+
+class _Seen:
+    """What a few passes show.
+
+    Attributes:
+        losses: of each batch.
+        pairs: outputs and targets.
+        calls: losses inside the user's own.
+    """
+
+    def __init__(self) -> None:
+        self.losses: list[float] = []
+        self.pairs: list[tuple[Any, Any]] = []
+        self.calls: list[list[Any]] = []
+        self._spreads: list[float] = []
+
+    def look(self, model: nn.Module, inputs: Any, outputs: Any) -> None:
+        """Called after a forward pass."""
+        first = next((t for t in float_leaves(outputs) if t.ndim > 1), None)
+        if first is not None and len(first) > 1:
+            self._spreads.append(variation(first))
+
+    @property
+    def limitless(self) -> bool:
+        """Whether targets are zeros and ones, and outputs are beyond them."""
+        pairs = [(float_leaves(o)[:1], t) for o, t in self.pairs if isinstance(t, Tensor)]
+        known = [
+            (o[0], t) for o, t in pairs if o and o[0].shape == t.shape and t.is_floating_point()
+        ]
+        if not known or not all(bool(((t == 0) | (t == 1)).all()) for _, t in known):
+            return False
+        return any(bool(((o < 0) | (o > 1)).any()) for o, _ in known)
+
+    @property
+    def spread(self) -> float:
+        """Variance of the model's outputs over the samples, of their mean square."""
+        return max(self._spreads, default=math.nan)
 
 
 def _optimizer(subject: Subject, model: nn.Module) -> Optimizer:
@@ -366,6 +449,45 @@ def _constants(outputs: Tensor, targets: Tensor) -> Iterator[Tensor]:
         yield values.median(0, keepdim=True).values
         if values.min() >= 0 and values.max() <= 1:
             yield mean.clamp(1e-6, 1 - 1e-6).logit()
+
+
+def _inner_constants(losses: list[float], calls: list[list[Any]]) -> tuple[float, float]:
+    """Loss of the best constant prediction, and of equal probabilities, of a loss inside another.
+
+    Known where the user's loss is one plain torch loss, or a multiple of it.
+    """
+    if any(len(one) != 1 for one in calls) or not calls:
+        return math.nan, math.nan
+    kinds, options, outputs, targets = zip(*(one[0] for one in calls), strict=True)
+    plain = all(
+        o.get("reduction", "mean") == "mean"
+        and not o.get("label_smoothing")
+        and o.get("weight") is None
+        and o.get("pos_weight") is None
+        for o in options
+    )
+    factors = [loss / o["value"] for loss, o in zip(losses, options, strict=True) if o.get("value")]
+    if not plain or len(factors) < len(losses) or max(factors) > 1.01 * min(factors):
+        return math.nan, math.nan
+    kind, factor, first = kinds[0], factors[0], outputs[0]
+    if kind in ("cross_entropy", "nll") and first.ndim > 1:
+        labels = torch.cat([t.reshape(-1) for t in targets])
+        ignored = labels == options[0].get("ignore_index", -100)
+        if labels.is_floating_point():
+            return math.nan, math.nan
+        labels, classes = labels[(labels >= 0) & ~ignored], first.shape[1]
+        share = torch.bincount(labels).double() / max(len(labels), 1)
+        constant = float(-torch.special.xlogy(share, share).sum())
+        enough = len(labels) >= FEW * classes
+        return (factor * constant if enough else math.nan), factor * math.log(classes)
+    y = torch.cat([t.reshape(len(t), -1) for t in targets]).double() if targets[0].ndim else None
+    if y is None or kind not in ("squared", "logits", "bernoulli"):
+        return math.nan, math.nan
+    mean = y.mean(0)
+    if kind == "squared":
+        return factor * float((y - mean).square().mean()), math.nan
+    entropy = -torch.special.xlogy(mean, mean) - torch.special.xlogy(1 - mean, 1 - mean)
+    return factor * float(entropy.mean()), factor * math.log(2)
 
 
 def uniform_loss(loss: Loss, seen: list[tuple[Any, Any]]) -> float:
