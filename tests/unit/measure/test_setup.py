@@ -115,9 +115,7 @@ def test_labels_that_the_loss_leaves_out_and_weights_of_classes():
     [one] = wiring(mlp(), (rows(FEATURES)[: len(y)], y), nn.CrossEntropyLoss(ignore_index=0)).calls
     assert (one.ignored, one.ignored_label, one.padding) == (0.5, 0, False)
     padded = torch.cat([1 + torch.arange(12) % 3, torch.zeros(12, dtype=torch.long)])
-    [one] = wiring(
-        mlp(), (rows(FEATURES)[: len(y)], padded), nn.CrossEntropyLoss(ignore_index=0)
-    ).calls
+    [one] = wiring(mlp(), [(rows(FEATURES), padded)], nn.CrossEntropyLoss(ignore_index=0)).calls
     assert one.padding
     inverse, upside_down = torch.ones(CLASSES), torch.ones(CLASSES)
     inverse[0], upside_down[0] = 1 / 3, 3.0
