@@ -35,6 +35,7 @@ from normscope.train.stability.judge import chance_loss
 POPULATION = 512  # samples that several small batches are kept for
 MOST = 512  # batches kept, however small
 HELD_OUT = 4  # batches that trials are judged on and not trained on
+SAMPLES = 64  # that trials use at least, if batches are small
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ class Subject:
         foreign: ids of parameters that it holds beside those of the model.
         evaluation: the same model and loss on the evaluation data; None if there is none.
         practice: the batches that trials take their updates on, in memory.
-        held_out: further batches, that no trial trains on.
+        held_out: batches that no trial trains on: evaluation data, or further ones.
         own: the user's optimizer, if one was given.
         allowance: what trials may cost.
     """
@@ -288,10 +289,13 @@ def as_subject(
     chosen = chosen_optimizer(optimizer, model, inertia)
     named = isinstance(chosen.optimizer, str)
     further, once = problem.source, problem.source.once
-    reserve = HELD_OUT if practice else 0
-    source, kept, everything = _read(problem, num_batches, population, practice + reserve)
+    reserve = HELD_OUT if practice and eval_data is None else 0
+    source, kept, everything = _read(problem, num_batches, population, practice, reserve)
     problem = _as_torch_has_it(replace(problem, source=source), loss)
-    other = None if eval_data is None else _evaluation(problem, eval_data, batch_size, source)
+    practice = max(practice, math.ceil(SAMPLES / source.batches[0].size)) if practice else 0
+    other, held_out = None, tuple(kept.batches[practice : practice + reserve])
+    if eval_data is not None:
+        other, held_out = _evaluation(problem, eval_data, batch_size, source)
     return Subject(
         problem=problem,
         population=kept,
@@ -311,7 +315,7 @@ def as_subject(
         foreign=chosen.foreign,
         evaluation=other,
         practice=tuple(kept.batches[:practice]),
-        held_out=tuple(kept.batches[practice : practice + reserve]),
+        held_out=held_out,
         own=chosen.own,
     )
 
@@ -332,10 +336,14 @@ def _as_torch_has_it(problem: Problem, loss: Any) -> Problem:
             found: Tensor = loss(outputs, targets)
             return found
 
-    plain = replace(problem.objective, loss=CallableLoss(stretched, "torch's MSELoss, its own scale"))
+    plain = replace(
+        problem.objective, loss=CallableLoss(stretched, "torch's MSELoss, its own scale")
+    )
     for objective in (problem.objective, plain):
         try:
-            Risk.of(replace(problem, objective=objective, source=few), None, statistics="batch").value()
+            Risk.of(
+                replace(problem, objective=objective, source=few), None, statistics="batch"
+            ).value()
         except InputError:
             continue
         except Exception:  # whatever the model raises is told later, with its place
@@ -344,13 +352,18 @@ def _as_torch_has_it(problem: Problem, loss: Any) -> Problem:
     return problem
 
 
-def _evaluation(problem: Problem, eval_data: Any, batch_size: int | None, source: Kept) -> Problem:
-    """The problem on other data, as many batches of it; data of another kind is refused."""
+def _evaluation(
+    problem: Problem, eval_data: Any, batch_size: int | None, source: Kept
+) -> tuple[Problem, tuple[Batch, ...]]:
+    """The problem on other data, as many batches of it, and a few more of these.
+
+    Data of another kind is refused.
+    """
     try:
         other = as_problem(
             problem.model, eval_data, problem.objective, batch_size=batch_size, seed=problem.seed
         )
-        kept, _, _ = _read(other, len(source.batches), 0)
+        kept, more, _ = _read(other, len(source.batches), 0, HELD_OUT)
     except InputError as error:
         raise InputError(f"eval_data: {error}") from error
     mine, its = (form_of(s.batches[0]) for s in (source, kept))
@@ -362,7 +375,7 @@ def _evaluation(problem: Problem, eval_data: Any, batch_size: int | None, source
     made = replace(other, source=kept)
     if shapes_of(kept.batches[0]) != shapes_of(source.batches[0]):
         _require_runs(made, shapes_of(source.batches[0]))
-    return made
+    return made, tuple(more.batches[:HELD_OUT])
 
 
 def _require_runs(problem: Problem, shapes: str) -> None:
@@ -385,11 +398,11 @@ def _require_runs(problem: Problem, shapes: str) -> None:
 
 
 def _read(
-    problem: Problem, num_batches: int | None, population: int, practice: int = 0
+    problem: Problem, num_batches: int | None, population: int, practice: int = 0, reserve: int = 0
 ) -> tuple[Kept, Kept, Kept]:
     """The batches asked for; these with further ones up to so many samples; and all that was read.
 
-    At least ``practice`` batches are read, if there are so many.
+    At least ``practice`` batches are read, or as many as hold enough samples, and ``reserve`` more.
 
     A last, shorter batch is only among the last: it is trained on, and not measured.
     """
@@ -399,7 +412,8 @@ def _read(
     for batch in stream:
         kept.append(batch)
         enough = sum(stream.sizes) >= several or len(kept) >= MOST
-        if len(kept) >= max(wanted, practice) and enough:
+        most = max(practice, math.ceil(SAMPLES / max(kept[0].size, 1))) if practice else 0
+        if len(kept) >= max(wanted, most + reserve) and enough:
             break
     missing = stream.left_out if len(kept) < wanted else 0
     reading, rest = problem.source.reading, [] if stream.shorter is None else [stream.shorter]

@@ -26,12 +26,13 @@ from normscope.measure.divergence import Divergence
 from normscope.measure.setup.inner_calls import InnerCalls, variation
 from normscope.results import Rung, Trial
 from normscope.subject.batch import Batch, float_leaves
+from normscope.subject.graph.recorder import tensors_in
 from normscope.subject.interrupts import interruptible
 from normscope.subject.likelihoods import BernoulliLoss, CrossEntropy
 from normscope.subject.losses import Loss
 from normscope.subject.problem import model_device
 from normscope.subject.process import isolated_random
-from normscope.subject.reading import Kept
+from normscope.subject.reading import Kept, Source
 from normscope.train.loop import train
 from normscope.train.modes import kept_buffers, kept_mode
 from normscope.train.optim import build_optimizer
@@ -43,15 +44,17 @@ from normscope.train.stability.judge import chance_loss
 SECONDS = {"fast": 10.0, "standard": 60.0, "full": 60.0}  # time limit by preset
 UPDATE = 0.6  # of a gradient as it is measured, which runs the model twice
 STEPS, LONG, FRESH = 25, 100, 150  # updates
-EPOCH = 30  # batches in an epoch, from which it can tell what holds for new samples
+BYTES = 2**28  # of data that are read for it
 ENOUGH = 16  # samples in a batch, from which it is asked what holds for other ones
 BATCHES, JUDGED = 8, 4  # for the updates, and of these for the loss before and after
 FORWARD = 1 / 3  # cost of a forward pass, in gradients
 ASSUMED = "adam", 1e-3  # torch's own default, where no rate was given
+HALF = 0.5  # of the batches of an epoch: most of the data
 FEW = 3  # targets per class, below which their shares say nothing
 OVERRUN = 2.0  # times the time limit, after which even a trial that was planned ends
 FACTS = 3.9  # orders of the rules on plumbing and data: with them a rate is no cause
 UP, LARGEST, FALLEN = 0.2, 1e6, 0.97  # the fall that a larger rate aims at, and where it is one
+RUNGS = 4  # larger rates that are tried
 FINITE_ONLY = Divergence(floor=math.inf)
 
 
@@ -62,8 +65,13 @@ def tried(subject: Subject, results: dict[str, Any]) -> Trial:
 
 def cost_of(subject: Subject, steps: int = STEPS, *, first: bool = True) -> float:
     """Gradients of one batch that a trial takes; the first one measures the start as well."""
-    judged = min(JUDGED, len(subject.practice))
+    judged = min(_judged(subject), len(subject.practice))
     return steps + FORWARD * (1 + judged * (2 if first else 1))
+
+
+def _judged(subject: Subject) -> int:
+    """Batches that the loss is taken on: more where they are small."""
+    return max(JUDGED, len(subject.practice) // 2)
 
 
 def usual_cost(subject: Subject) -> float:
@@ -97,6 +105,9 @@ class _Ladder:
         self._start: tuple[float, float, float] | None = None  # loss, constant, uniform
         self._spread = self._held = self._held_constant = math.nan
         self._limitless = False
+        further = subject.further
+        epoch = math.inf if further is None else further.per_epoch or math.inf
+        self._most = HALF * epoch < len(subject.practice)
         self._unmoved: tuple[str, ...] = ()
         self._ended = ""
 
@@ -106,10 +117,8 @@ class _Ladder:
             self._climb()
             further = self._subject.further
             labels = getattr(self._results.get("data"), "labels", 0)
-            if self._found().by_heart and further is not None and labels:
-                updates = min(further.per_epoch or FRESH, FRESH)
-                if updates >= EPOCH:  # every batch is new when its loss is taken
-                    self._run(1.0, updates, fresh=True)
+            if self._found().by_heart and further is not None and labels and not self._most:
+                self._run(1.0, FRESH, fresh=_apart(further))
         except KeyboardInterrupt:
             self._ended = INTERRUPTED
         return self._found()
@@ -138,6 +147,8 @@ class _Ladder:
         if trial.learns or trial.diverged or trial.rung(longest=True) is not trial.own:
             return
         if not any(f.warns and f.rule != "no-learning" for f in self._findings(trial)):
+            if trial.rung(10.0) is None and not trial.own_rises and self._look_up(trial):
+                return
             self._run(1.0, LONG)  # before it is said that it does not learn
             lower = trial.best_lower
             if lower is not None and not self._found().learns:
@@ -151,13 +162,27 @@ class _Ladder:
         return not any(f.warns and RULES[f.rule].order <= FACTS for f in self._findings(trial))
 
     def _look_up(self, trial: Trial) -> bool:
-        """Whether it learns at the factor that should give a clear fall, or at a neighbour."""
+        """Whether it learns at the factor that should give a clear fall, or near it.
+
+        Larger ones follow as long as they come lower.
+        """
         aim = UP * trial.before / max(trial.before * trial.fall, UP * trial.before / LARGEST)
         factor = 10.0 ** round(math.log10(min(max(aim, 10.0), LARGEST)))
-        for one in (factor, factor / 10, factor * 10):
-            if one >= 10 and self._run(one) and self._rungs[-1].after < FALLEN * trial.reference:
+        line, tried = FALLEN * trial.reference, list[Rung]()
+        one, lowest = factor, trial.before
+        while one <= LARGEST and len(tried) < RUNGS and self._run(one):
+            tried.append(self._rungs[-1])
+            if tried[-1].after < line:
                 return True
-        return False
+            worse, lowest = not tried[-1].after < lowest, min(lowest, tried[-1].after)
+            if worse and (len(tried) > 1 or factor <= 10):  # noqa: PLR2004
+                break
+            one = factor / 10 if worse else one * 10
+        best = min(tried, key=lambda rung: rung.after, default=None)
+        near = (trial.before + trial.reference) / 2  # half of the way: more updates may do it
+        if best is None or not best.after < min(near, (1 - UP / 2) * trial.before):
+            return False
+        return self._run(best.factor, LONG) and self._rungs[-1].after < line
 
     def _findings(self, trial: Trial) -> Sequence[Any]:
         return findings_of({**self._results, "trial": trial}, settings_of(self._subject))
@@ -187,13 +212,19 @@ class _Ladder:
             held=self._held,
             held_constant=self._held_constant,
             limitless=self._limitless,
-            fresh=self._subject.further is not None and self._subject.samples >= ENOUGH,
+            fresh=self._subject.samples >= ENOUGH and self._subject.further is not None,
+            most=self._most,
             optimizer=_in_words(subject),
             assumed=None if lr is not None or subject.own is not None else ASSUMED[1],
         )
 
-    def _run(self, factor: float, steps: int = STEPS, *, fresh: bool = False) -> bool:
-        """One trial, if its time is left; whether it was made. ``fresh``: on all the data."""
+    def _run(
+        self, factor: float, steps: int = STEPS, fresh: tuple[Kept, list[Batch]] | None = None
+    ) -> bool:
+        """One trial, if its time is left; whether it was made.
+
+        ``fresh`` is other data to train on, and to judge on.
+        """
         subject, first = self._subject, self._start is None
         if factor != 1 and subject.lr is None and subject.own is not None:
             return False  # an optimizer without a rate
@@ -228,20 +259,19 @@ class _Ladder:
             options = TrainingOptions(
                 optimizer=made, steps=steps, seed=subject.seed, divergence=FINITE_ONLY
             )
-            source = subject.further if fresh else self._batches
-            assert source is not None
+            source, others = fresh or (self._batches, subject.held_out)
             run = train(model, source, subject.objective, options, callbacks=[self._watch])
             if run.outcome == "interrupted":
                 raise KeyboardInterrupt
             after, seen = (math.inf, _Seen()) if run.diverged else self._judged(model)
-            held_out = self._judged(model, subject.held_out)[0] if factor == 1 else math.nan
+            held_out = self._judged(model, others)[0] if factor == 1 else math.nan
             if not self._rungs:
                 self._unmoved = tuple(_unmoved(before, model, held[0]))
         path, start = tuple(run.losses.tolist()), self._start[0]
         self._cost += cost_of(subject, run.updates, first=first)
         self._rungs.append(
             Rung(factor, steps, run.updates, start, after, path, run.reason, held_out, seen.spread,
-                 fresh)
+                 fresh is not None)
         )  # fmt: skip
         return True
 
@@ -281,7 +311,7 @@ class _Ladder:
             interruptible(),
         ):
             watching = model.register_forward_hook(seen.look)
-            for batch in subject.practice[:JUDGED] if batches is None else batches:
+            for batch in subject.practice[: _judged(subject)] if batches is None else batches:
                 calls = InnerCalls(lambda: None)
                 with contextlib.nullcontext() if subject.objective.has_outputs else calls:
                     outputs, targets, loss = subject.objective.evaluated(
@@ -332,6 +362,18 @@ class _Seen:
     def spread(self) -> float:
         """Variance of the model's outputs over the samples, of their mean square."""
         return max(self._spreads, default=math.nan)
+
+
+def _apart(source: Source) -> tuple[Kept, list[Batch]]:
+    """All of the data, as far as it is not too large, in two parts: one is not trained on."""
+    read, size = list[Batch](), 0
+    for batch in source.stream(FRESH):
+        read.append(batch)
+        size += sum(t.numel() * t.element_size() for t in tensors_in((batch.inputs, batch.targets)))
+        if size > BYTES:
+            break
+    cut = max(JUDGED, len(read) // 10)
+    return Kept(read[:-cut], source.reading), read[-cut:]
 
 
 def _optimizer(subject: Subject, model: nn.Module) -> Optimizer:

@@ -53,7 +53,7 @@ class Rung(Record):
         ended: why it ended early; empty if it did not.
         held: loss after the last one on batches that were not trained on; NaN without any.
         spread: variance of the outputs over the samples after the last one, of their mean square.
-        fresh: whether every update used samples that no earlier one had used.
+        fresh: whether it used all of the data, not only a few batches.
     """
 
     factor: float
@@ -106,6 +106,7 @@ class Trial(Drawable):
         spread: variance of the outputs over the samples at the start, of their mean square.
         limitless: whether targets are zeros and ones, and outputs are beyond them.
         fresh: whether there is more data than the few batches of the trial.
+        most: whether these are most of it.
     """
 
     lr: float | None
@@ -127,6 +128,7 @@ class Trial(Drawable):
     spread: float = math.nan
     limitless: bool = False
     fresh: bool = False
+    most: bool = False
 
     limits: ClassVar[TrialThresholds] = TrialThresholds()
 

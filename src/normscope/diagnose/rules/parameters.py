@@ -58,7 +58,8 @@ def missing(case: Case, limits: ShareLimits) -> Finding | None:
     )
     if not any(p.held and p.trainable for p in found.parameters) and left:
         return warning(
-            title="The optimizer holds none of the model's trainable parameters",
+            title="The optimizer holds none of the model's trainable parameters: they are missing "
+            "from the optimizer, which has those of another model",
             evidence=shown,
             meaning="It belongs to another model, or was made before these parameters were put in "
             "place: no update changes this model.",

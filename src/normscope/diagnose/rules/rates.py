@@ -29,6 +29,7 @@ class RateLimits:
         rises: times the start, to which the loss must not come back.
         jump: times the start, to which the loss must not jump on the way.
         quiet: times the start, below which it stays at a smaller rate.
+        few: samples in a batch, below which its loss jumps by chance.
         stands: share of the loss below which a fall is none.
         larger: times the rate, from where on a better rate is much larger.
         momentum: from here on momentum alone can be too much.
@@ -43,6 +44,7 @@ class RateLimits:
     rises: float = 2.0
     jump: float = 2.0
     quiet: float = 1.2
+    few: int = 8
     stands: float = 0.02
     larger: float = 10.0
     momentum: float = 0.98
@@ -106,7 +108,7 @@ def _trial_fails(case: Case, limits: RateLimits) -> Finding | None:
             if also
             else _use(case, 0.1),
         )
-    if _jumps(trial, limits):
+    if case.samples >= limits.few and _jumps(trial, limits):
         peak = max(trial.own.path)
         return warning(
             title=f"The learning rate {case.lr:.3g} is too large: the loss jumps from "
@@ -190,7 +192,7 @@ def _jumps(trial: Trial, limits: RateLimits) -> bool:
 
 def _much_larger(trial: Trial, limits: RateLimits) -> Rung | None:
     """The trial at a much larger rate that learns where this one stands still."""
-    still = abs(trial.fall) < limits.stands
+    still = abs(trial.fall) < limits.stands or not trial.learns
     line = _line(trial, limits)
     good = [r for r in trial.rungs if r.factor >= limits.larger and r.after < line]
     if not good or not still or trial.trained or trial.clear:
@@ -458,7 +460,7 @@ class HeartLimits:
 
 @rule("labels-do-not-fit", "trial", "data", order=6.5, kind="fact", limits=HeartLimits(),
       suppressed_by=("token-order", "image-layout", "constant-inputs", "signal-lost",
-                     "no-gradient", "missing-in-optimizer", "learning-rate"))  # fmt: skip
+                     "no-gradient", "missing-in-optimizer", "learning-rate", "evaluation-data"))  # fmt: skip
 def learned_by_heart(case: Case, limits: HeartLimits) -> Finding | None:
     """Labels that can be learned by heart only."""
     trial = case.trial
@@ -467,9 +469,10 @@ def learned_by_heart(case: Case, limits: HeartLimits) -> Finding | None:
         return None
     goal = trial.goal
     if (fresh := next((r for r in trial.rungs if r.fresh), None)) is not None:
-        late = fresh.path[-(len(fresh.path) // 3) :]
-        reached = math.fsum(late) / max(len(late), 1)
-        meaning = f"Nor does the loss of new samples fall in an epoch of {fresh.updates} updates"
+        reached = fresh.held
+        meaning = f"{fresh.updates} updates on all of the data do not help with others either"
+    elif not trial.most:
+        return None
     else:
         reached = min(r.held for r in trial.rungs if r.factor == 1.0)
         meaning = "These batches are most of the data"
@@ -479,9 +482,9 @@ def learned_by_heart(case: Case, limits: HeartLimits) -> Finding | None:
     if not math.isfinite(passed) or passed > limits.passed:
         return None
     return warning(
-        title=f"Labels are only learned by heart: {own.updates} updates on a few batches take "
-        f"their loss to {digits(own.after)}, that of others to {digits(own.held)} (constant "
-        f"prediction {digits(goal)})",
+        title="The labels do not fit the inputs, and are learned by heart: "
+        f"{own.updates} updates on a few batches take their loss to {digits(own.after)}, that of "
+        f"others to {digits(own.held)} (constant prediction {digits(goal)})",
         evidence=shown,
         meaning=f"{meaning}: the inputs say nothing about the labels. They are shuffled, "
         "misaligned or wrong.",
