@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -201,7 +202,19 @@ def held_by(optimizer: Optimizer, model: nn.Module) -> tuple[Held, frozenset[int
             for name, p in named.items() if id(p) in groups
         },
         coupled="adamw" not in kind.__name__.lower() and not first.get("decoupled_weight_decay"),
+        betas=tuple(float(beta) for beta in first.get("betas", ())),
+        maximizes=any(group.get("maximize", False) for group in optimizer.param_groups),
+        still=_still(optimizer),
     ), frozenset(foreign)  # fmt: skip
+
+
+def _still(optimizer: Optimizer) -> float:
+    """Share of the entries in groups of rate 0; a schedule that warms up from 0 has another one."""
+    sizes = [sum(p.numel() for p in group["params"]) for group in optimizer.param_groups]
+    still = [
+        group.get("lr") == 0 and not group.get("initial_lr") for group in optimizer.param_groups
+    ]
+    return sum(itertools.compress(sizes, still)) / max(sum(sizes), 1)
 
 
 def _refuse_what_cannot_be_made(made: Remade, model: nn.Module) -> None:

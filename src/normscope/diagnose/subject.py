@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import math
+import warnings
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,6 +20,7 @@ from normscope.messages import failure
 from normscope.results.wiring import Held
 from normscope.subject.batch import Batch, float_leaves, form_of, shapes_of
 from normscope.subject.graph import Graph
+from normscope.subject.losses import CallableLoss
 from normscope.subject.memory import budget_bytes
 from normscope.subject.objective import LossFn, LossLike, Objective, OutputsFn
 from normscope.subject.parameters import floating_dtype
@@ -32,6 +34,8 @@ from normscope.train.stability.judge import chance_loss
 
 POPULATION = 512  # samples that several small batches are kept for
 MOST = 512  # batches kept, however small
+HELD_OUT = 4  # batches that trials are judged on and not trained on
+SAMPLES = 64  # that trials use at least, if batches are small
 
 
 @dataclass(frozen=True)
@@ -72,6 +76,7 @@ class Subject:
         foreign: ids of parameters that it holds beside those of the model.
         evaluation: the same model and loss on the evaluation data; None if there is none.
         practice: the batches that trials take their updates on, in memory.
+        held_out: batches that no trial trains on: evaluation data, or further ones.
         own: the user's optimizer, if one was given.
         allowance: what trials may cost.
     """
@@ -90,6 +95,7 @@ class Subject:
     foreign: frozenset[int] = frozenset()
     evaluation: Problem | None = None
     practice: tuple[Batch, ...] = ()
+    held_out: tuple[Batch, ...] = ()
     own: Own | None = None
     allowance: Allowance = Allowance()
 
@@ -203,7 +209,10 @@ class Subject:
         memory = (self.memory or budget_bytes(None, model_device(self.model))) // 2
         problem = replace(self.problem, source=halves(self.source))
         kept, other = halves(self.population), self.evaluation
-        practice = tuple(replace(b.part(0, max(b.size // 2, 2)), weight=1.0) for b in self.practice)
+        practice, held_out = (
+            tuple(replace(b.part(0, max(b.size // 2, 2)), weight=1.0) for b in batches)
+            for batches in (self.practice, self.held_out)
+        )
         if other is not None:
             assert isinstance(other.source, Kept)
             other = replace(other, source=halves(other.source))
@@ -215,6 +224,7 @@ class Subject:
             further=None,
             evaluation=other,
             practice=practice,
+            held_out=held_out,
         )
 
     def risk(self, *, parameters: str | None = None) -> Risk:
@@ -278,12 +288,18 @@ def as_subject(
     inertia = None if momentum is None else checked_momentum(momentum)
     chosen = chosen_optimizer(optimizer, model, inertia)
     named = isinstance(chosen.optimizer, str)
-    source, kept, everything = _read(problem, num_batches, population, practice)
-    other = None if eval_data is None else _evaluation(problem, eval_data, batch_size, source)
+    further, once = problem.source, problem.source.once
+    reserve = HELD_OUT if practice and eval_data is None else 0
+    source, kept, everything = _read(problem, num_batches, population, practice, reserve)
+    problem = _as_torch_has_it(replace(problem, source=source), loss)
+    practice = max(practice, math.ceil(SAMPLES / source.batches[0].size)) if practice else 0
+    other, held_out = None, tuple(kept.batches[practice : practice + reserve])
+    if eval_data is not None:
+        other, held_out = _evaluation(problem, eval_data, batch_size, source)
     return Subject(
-        problem=replace(problem, source=source),
+        problem=problem,
         population=kept,
-        data=everything if problem.source.once else data,
+        data=everything if once else data,
         training=TrainingOptions(
             optimizer=chosen.optimizer,
             momentum=chosen.momentum if named else 0.0,  # a factory holds its own
@@ -294,22 +310,60 @@ def as_subject(
         momentum=chosen.momentum,
         deadline=deadline,
         notes=tuple(chosen.notes),
-        further=problem.source if population and not problem.source.once else None,
+        further=further if population and not once else None,
         held=chosen.held,
         foreign=chosen.foreign,
         evaluation=other,
         practice=tuple(kept.batches[:practice]),
+        held_out=held_out,
         own=chosen.own,
     )
 
 
-def _evaluation(problem: Problem, eval_data: Any, batch_size: int | None, source: Kept) -> Problem:
-    """The problem on other data, as many batches of it; data of another kind is refused."""
+def _as_torch_has_it(problem: Problem, loss: Any) -> Problem:
+    """The same; with torch's own squared loss where that stretches what ours refuses.
+
+    Training would go on with it: it is to be found, not refused.
+    """
+    if not isinstance(loss, nn.MSELoss) or not problem.objective.has_outputs:
+        return problem
+    assert isinstance(problem.source, Kept)
+    few = replace_batches(problem.source, [problem.source.batches[0].part(0, 2)])
+
+    def stretched(outputs: Any, targets: Any) -> Tensor:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # of torch, of just that
+            found: Tensor = loss(outputs, targets)
+            return found
+
+    plain = replace(
+        problem.objective, loss=CallableLoss(stretched, "torch's MSELoss, its own scale")
+    )
+    for objective in (problem.objective, plain):
+        try:
+            Risk.of(
+                replace(problem, objective=objective, source=few), None, statistics="batch"
+            ).value()
+        except InputError:
+            continue
+        except Exception:  # whatever the model raises is told later, with its place
+            break
+        return replace(problem, objective=objective)
+    return problem
+
+
+def _evaluation(
+    problem: Problem, eval_data: Any, batch_size: int | None, source: Kept
+) -> tuple[Problem, tuple[Batch, ...]]:
+    """The problem on other data, as many batches of it, and a few more of these.
+
+    Data of another kind is refused.
+    """
     try:
         other = as_problem(
             problem.model, eval_data, problem.objective, batch_size=batch_size, seed=problem.seed
         )
-        kept, _, _ = _read(other, len(source.batches), 0)
+        kept, more, _ = _read(other, len(source.batches), 0, HELD_OUT)
     except InputError as error:
         raise InputError(f"eval_data: {error}") from error
     mine, its = (form_of(s.batches[0]) for s in (source, kept))
@@ -321,7 +375,7 @@ def _evaluation(problem: Problem, eval_data: Any, batch_size: int | None, source
     made = replace(other, source=kept)
     if shapes_of(kept.batches[0]) != shapes_of(source.batches[0]):
         _require_runs(made, shapes_of(source.batches[0]))
-    return made
+    return made, tuple(more.batches[:HELD_OUT])
 
 
 def _require_runs(problem: Problem, shapes: str) -> None:
@@ -344,11 +398,11 @@ def _require_runs(problem: Problem, shapes: str) -> None:
 
 
 def _read(
-    problem: Problem, num_batches: int | None, population: int, practice: int = 0
+    problem: Problem, num_batches: int | None, population: int, practice: int = 0, reserve: int = 0
 ) -> tuple[Kept, Kept, Kept]:
     """The batches asked for; these with further ones up to so many samples; and all that was read.
 
-    At least ``practice`` batches are read, if there are so many.
+    At least ``practice`` batches are read, or as many as hold enough samples, and ``reserve`` more.
 
     A last, shorter batch is only among the last: it is trained on, and not measured.
     """
@@ -358,7 +412,8 @@ def _read(
     for batch in stream:
         kept.append(batch)
         enough = sum(stream.sizes) >= several or len(kept) >= MOST
-        if len(kept) >= max(wanted, practice) and enough:
+        most = max(practice, math.ceil(SAMPLES / max(kept[0].size, 1))) if practice else 0
+        if len(kept) >= max(wanted, most + reserve) and enough:
             break
     missing = stream.left_out if len(kept) < wanted else 0
     reading, rest = problem.source.reading, [] if stream.shorter is None else [stream.shorter]

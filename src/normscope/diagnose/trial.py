@@ -23,14 +23,16 @@ from normscope.diagnose.rules import RULES
 from normscope.diagnose.settings import settings_of
 from normscope.diagnose.subject import Subject
 from normscope.measure.divergence import Divergence
+from normscope.measure.setup.inner_calls import InnerCalls, variation
 from normscope.results import Rung, Trial
-from normscope.subject.batch import float_leaves
+from normscope.subject.batch import Batch, float_leaves
+from normscope.subject.graph.recorder import tensors_in
 from normscope.subject.interrupts import interruptible
 from normscope.subject.likelihoods import BernoulliLoss, CrossEntropy
 from normscope.subject.losses import Loss
 from normscope.subject.problem import model_device
 from normscope.subject.process import isolated_random
-from normscope.subject.reading import Kept
+from normscope.subject.reading import Kept, Source
 from normscope.train.loop import train
 from normscope.train.modes import kept_buffers, kept_mode
 from normscope.train.optim import build_optimizer
@@ -41,14 +43,18 @@ from normscope.train.stability.judge import chance_loss
 
 SECONDS = {"fast": 10.0, "standard": 60.0, "full": 60.0}  # time limit by preset
 UPDATE = 0.6  # of a gradient as it is measured, which runs the model twice
-STEPS, LONG = 25, 100  # updates
+STEPS, LONG, FRESH = 25, 100, 150  # updates
+BYTES = 2**28  # of data that are read for it
+ENOUGH = 16  # samples in a batch, from which it is asked what holds for other ones
 BATCHES, JUDGED = 8, 4  # for the updates, and of these for the loss before and after
 FORWARD = 1 / 3  # cost of a forward pass, in gradients
 ASSUMED = "adam", 1e-3  # torch's own default, where no rate was given
+HALF = 0.5  # of the batches of an epoch: most of the data
 FEW = 3  # targets per class, below which their shares say nothing
 OVERRUN = 2.0  # times the time limit, after which even a trial that was planned ends
 FACTS = 3.9  # orders of the rules on plumbing and data: with them a rate is no cause
 UP, LARGEST, FALLEN = 0.2, 1e6, 0.97  # the fall that a larger rate aims at, and where it is one
+RUNGS = 4  # larger rates that are tried
 FINITE_ONLY = Divergence(floor=math.inf)
 
 
@@ -59,8 +65,13 @@ def tried(subject: Subject, results: dict[str, Any]) -> Trial:
 
 def cost_of(subject: Subject, steps: int = STEPS, *, first: bool = True) -> float:
     """Gradients of one batch that a trial takes; the first one measures the start as well."""
-    judged = min(JUDGED, len(subject.practice))
+    judged = min(_judged(subject), len(subject.practice))
     return steps + FORWARD * (1 + judged * (2 if first else 1))
+
+
+def _judged(subject: Subject) -> int:
+    """Batches that the loss is taken on: more where they are small."""
+    return max(JUDGED, len(subject.practice) // 2)
 
 
 def usual_cost(subject: Subject) -> float:
@@ -92,6 +103,11 @@ class _Ladder:
         self._left_out: list[str] = []
         self._cost = 0.0
         self._start: tuple[float, float, float] | None = None  # loss, constant, uniform
+        self._spread = self._held = self._held_constant = math.nan
+        self._limitless = False
+        further = subject.further
+        epoch = math.inf if further is None else further.per_epoch or math.inf
+        self._most = HALF * epoch < len(subject.practice)
         self._unmoved: tuple[str, ...] = ()
         self._ended = ""
 
@@ -99,6 +115,10 @@ class _Ladder:
         """All trials that are needed to judge the rate."""
         try:
             self._climb()
+            further = self._subject.further
+            labels = getattr(self._results.get("data"), "labels", 0)
+            if self._found().by_heart and further is not None and labels and not self._most:
+                self._run(1.0, FRESH, fresh=_apart(further))
         except KeyboardInterrupt:
             self._ended = INTERRUPTED
         return self._found()
@@ -127,6 +147,8 @@ class _Ladder:
         if trial.learns or trial.diverged or trial.rung(longest=True) is not trial.own:
             return
         if not any(f.warns and f.rule != "no-learning" for f in self._findings(trial)):
+            if trial.rung(10.0) is None and not trial.own_rises and self._look_up(trial):
+                return
             self._run(1.0, LONG)  # before it is said that it does not learn
             lower = trial.best_lower
             if lower is not None and not self._found().learns:
@@ -140,13 +162,27 @@ class _Ladder:
         return not any(f.warns and RULES[f.rule].order <= FACTS for f in self._findings(trial))
 
     def _look_up(self, trial: Trial) -> bool:
-        """Whether it learns at the factor that should give a clear fall, or at a neighbour."""
+        """Whether it learns at the factor that should give a clear fall, or near it.
+
+        Larger ones follow as long as they come lower.
+        """
         aim = UP * trial.before / max(trial.before * trial.fall, UP * trial.before / LARGEST)
         factor = 10.0 ** round(math.log10(min(max(aim, 10.0), LARGEST)))
-        for one in (factor, factor / 10, factor * 10):
-            if one >= 10 and self._run(one) and self._rungs[-1].after < FALLEN * trial.reference:
+        line, tried = FALLEN * trial.reference, list[Rung]()
+        one, lowest = factor, trial.before
+        while one <= LARGEST and len(tried) < RUNGS and self._run(one):
+            tried.append(self._rungs[-1])
+            if tried[-1].after < line:
                 return True
-        return False
+            worse, lowest = not tried[-1].after < lowest, min(lowest, tried[-1].after)
+            if worse and (len(tried) > 1 or factor <= 10):  # noqa: PLR2004
+                break
+            one = factor / 10 if worse else one * 10
+        best = min(tried, key=lambda rung: rung.after, default=None)
+        near = (trial.before + trial.reference) / 2  # half of the way: more updates may do it
+        if best is None or not best.after < min(near, (1 - UP / 2) * trial.before):
+            return False
+        return self._run(best.factor, LONG) and self._rungs[-1].after < line
 
     def _findings(self, trial: Trial) -> Sequence[Any]:
         return findings_of({**self._results, "trial": trial}, settings_of(self._subject))
@@ -172,12 +208,23 @@ class _Ladder:
             reason=reason,
             left_out="; ".join(self._left_out),
             unmoved=self._unmoved,
+            spread=self._spread,
+            held=self._held,
+            held_constant=self._held_constant,
+            limitless=self._limitless,
+            fresh=self._subject.samples >= ENOUGH and self._subject.further is not None,
+            most=self._most,
             optimizer=_in_words(subject),
             assumed=None if lr is not None or subject.own is not None else ASSUMED[1],
         )
 
-    def _run(self, factor: float, steps: int = STEPS) -> bool:
-        """One trial, if its time is left; whether it was made."""
+    def _run(
+        self, factor: float, steps: int = STEPS, fresh: tuple[Kept, list[Batch]] | None = None
+    ) -> bool:
+        """One trial, if its time is left; whether it was made.
+
+        ``fresh`` is other data to train on, and to judge on.
+        """
         subject, first = self._subject, self._start is None
         if factor != 1 and subject.lr is None and subject.own is not None:
             return False  # an optimizer without a rate
@@ -186,6 +233,8 @@ class _Ladder:
             self._left_out.append(f"{steps} updates at {factor:g} times the rate")
             return False
         before = dict(subject.model.named_parameters())
+        hooked = [(name, hook) for name, p in before.items()
+                  for hook in (p._backward_hooks or {}).values()]  # fmt: skip
         with (
             _kept_gradients(subject),
             Origin(subject.model, None).fresh(subject.seed) as model,
@@ -195,6 +244,12 @@ class _Ladder:
                 self._start = self._judged_start(model)
                 if not math.isfinite(self._start[0]):
                     return False
+                self._held, others = self._judged(model, subject.held_out)
+                self._held_constant = self._constants(others)[0]
+            twins = dict(model.named_parameters())
+            for name, hook in hooked:  # which a copy of a tensor does not have
+                if twins[name] is not before[name]:
+                    twins[name].register_hook(hook)
             held: list[Optimizer] = []
 
             def made(_: Any) -> Optimizer:
@@ -204,15 +259,20 @@ class _Ladder:
             options = TrainingOptions(
                 optimizer=made, steps=steps, seed=subject.seed, divergence=FINITE_ONLY
             )
-            run = train(model, self._batches, subject.objective, options, callbacks=[self._watch])
+            source, others = fresh or (self._batches, subject.held_out)
+            run = train(model, source, subject.objective, options, callbacks=[self._watch])
             if run.outcome == "interrupted":
                 raise KeyboardInterrupt
-            after = math.inf if run.diverged else self._judged(model)[0]
+            after, seen = (math.inf, _Seen()) if run.diverged else self._judged(model)
+            held_out = self._judged(model, others)[0] if factor == 1 else math.nan
             if not self._rungs:
                 self._unmoved = tuple(_unmoved(before, model, held[0]))
         path, start = tuple(run.losses.tolist()), self._start[0]
         self._cost += cost_of(subject, run.updates, first=first)
-        self._rungs.append(Rung(factor, steps, run.updates, start, after, path, run.reason))
+        self._rungs.append(
+            Rung(factor, steps, run.updates, start, after, path, run.reason, held_out, seen.spread,
+                 fresh is not None)
+        )  # fmt: skip
         return True
 
     def _late(self) -> bool:
@@ -225,15 +285,24 @@ class _Ladder:
 
     def _judged_start(self, model: nn.Module) -> tuple[float, float, float]:
         value, seen = self._judged(model)
-        loss = self._subject.objective.loss
-        if not self._subject.objective.has_outputs or any(t is None for _, t in seen):
-            return value, math.nan, math.nan
-        return value, constant_loss(loss, seen), uniform_loss(loss, seen)
+        self._spread, self._limitless = seen.spread, seen.limitless
+        return value, *self._constants(seen)
 
-    def _judged(self, model: nn.Module) -> tuple[float, list[tuple[Any, Any]]]:
+    def _constants(self, seen: _Seen) -> tuple[float, float]:
+        """Loss of the best constant prediction, and of equal probabilities."""
+        loss, pairs = self._subject.objective.loss, seen.pairs
+        if not self._subject.objective.has_outputs:
+            return _inner_constants(seen.losses, seen.calls)
+        if any(t is None for _, t in pairs) or not pairs:
+            return math.nan, math.nan
+        return constant_loss(loss, pairs), uniform_loss(loss, pairs)
+
+    def _judged(
+        self, model: nn.Module, batches: Sequence[Batch] | None = None
+    ) -> tuple[float, _Seen]:
         """The loss in train mode with the same noise each time; buffers are put back."""
         subject, device = self._subject, model_device(model)
-        values, seen = list[float](), list[tuple[Any, Any]]()
+        seen = _Seen()
         with (
             isolated_random(subject.seed + 1, device),
             kept_mode(model, training=True),
@@ -241,14 +310,70 @@ class _Ladder:
             kept_buffers(model),
             interruptible(),
         ):
-            for batch in subject.practice[:JUDGED]:
-                outputs, targets, loss = subject.objective.evaluated(
-                    model, batch.copied().to(device)
-                )
-                values.append(float(loss))
-                seen.append((outputs, targets))
-        mean = math.fsum(values) / len(values) if all(map(math.isfinite, values)) else math.inf
-        return mean, seen
+            watching = model.register_forward_hook(seen.look)
+            for batch in subject.practice[: _judged(subject)] if batches is None else batches:
+                calls = InnerCalls(lambda: None)
+                with contextlib.nullcontext() if subject.objective.has_outputs else calls:
+                    outputs, targets, loss = subject.objective.evaluated(
+                        model, batch.copied().to(device)
+                    )
+                seen.losses.append(float(loss))
+                seen.pairs.append((outputs, targets))
+                seen.calls.append(calls.seen)
+            watching.remove()
+        values = seen.losses
+        finite = bool(values) and all(map(math.isfinite, values))
+        return (math.fsum(values) / len(values) if finite else math.inf), seen
+
+
+class _Seen:
+    """What a few passes show.
+
+    Attributes:
+        losses: of each batch.
+        pairs: outputs and targets.
+        calls: losses inside the user's own.
+    """
+
+    def __init__(self) -> None:
+        self.losses: list[float] = []
+        self.pairs: list[tuple[Any, Any]] = []
+        self.calls: list[list[Any]] = []
+        self._spreads: list[float] = []
+
+    def look(self, model: nn.Module, inputs: Any, outputs: Any) -> None:
+        """Called after a forward pass."""
+        first = next((t for t in float_leaves(outputs) if t.ndim > 1), None)
+        if first is not None and len(first) > 1:
+            self._spreads.append(variation(first))
+
+    @property
+    def limitless(self) -> bool:
+        """Whether targets are zeros and ones, and outputs are beyond them."""
+        pairs = [(float_leaves(o)[:1], t) for o, t in self.pairs if isinstance(t, Tensor)]
+        known = [
+            (o[0], t) for o, t in pairs if o and o[0].shape == t.shape and t.is_floating_point()
+        ]
+        if not known or not all(bool(((t == 0) | (t == 1)).all()) for _, t in known):
+            return False
+        return any(bool(((o < 0) | (o > 1)).any()) for o, _ in known)
+
+    @property
+    def spread(self) -> float:
+        """Variance of the model's outputs over the samples, of their mean square."""
+        return max(self._spreads, default=math.nan)
+
+
+def _apart(source: Source) -> tuple[Kept, list[Batch]]:
+    """All of the data, as far as it is not too large, in two parts: one is not trained on."""
+    read, size = list[Batch](), 0
+    for batch in source.stream(FRESH):
+        read.append(batch)
+        size += sum(t.numel() * t.element_size() for t in tensors_in((batch.inputs, batch.targets)))
+        if size > BYTES:
+            break
+    cut = max(JUDGED, len(read) // 10)
+    return Kept(read[:-cut], source.reading), read[-cut:]
 
 
 def _optimizer(subject: Subject, model: nn.Module) -> Optimizer:
@@ -366,6 +491,45 @@ def _constants(outputs: Tensor, targets: Tensor) -> Iterator[Tensor]:
         yield values.median(0, keepdim=True).values
         if values.min() >= 0 and values.max() <= 1:
             yield mean.clamp(1e-6, 1 - 1e-6).logit()
+
+
+def _inner_constants(losses: list[float], calls: list[list[Any]]) -> tuple[float, float]:
+    """Loss of the best constant prediction, and of equal probabilities, of a loss inside another.
+
+    Known where the user's loss is one plain torch loss, or a multiple of it.
+    """
+    if any(len(one) != 1 for one in calls) or not calls:
+        return math.nan, math.nan
+    kinds, options, outputs, targets = zip(*(one[0] for one in calls), strict=True)
+    plain = all(
+        o.get("reduction", "mean") == "mean"
+        and not o.get("label_smoothing")
+        and o.get("weight") is None
+        and o.get("pos_weight") is None
+        for o in options
+    )
+    factors = [loss / o["value"] for loss, o in zip(losses, options, strict=True) if o.get("value")]
+    if not plain or len(factors) < len(losses) or max(factors) > 1.01 * min(factors):
+        return math.nan, math.nan
+    kind, factor, first = kinds[0], factors[0], outputs[0]
+    if kind in ("cross_entropy", "nll") and first.ndim > 1:
+        labels = torch.cat([t.reshape(-1) for t in targets])
+        ignored = labels == options[0].get("ignore_index", -100)
+        if labels.is_floating_point():
+            return math.nan, math.nan
+        labels, classes = labels[(labels >= 0) & ~ignored], first.shape[1]
+        share = torch.bincount(labels).double() / max(len(labels), 1)
+        constant = float(-torch.special.xlogy(share, share).sum())
+        enough = len(labels) >= FEW * classes
+        return (factor * constant if enough else math.nan), factor * math.log(classes)
+    y = torch.cat([t.reshape(len(t), -1) for t in targets]).double() if targets[0].ndim else None
+    if y is None or kind not in ("squared", "logits", "bernoulli"):
+        return math.nan, math.nan
+    mean = y.mean(0)
+    if kind == "squared":
+        return factor * float((y - mean).square().mean()), math.nan
+    entropy = -torch.special.xlogy(mean, mean) - torch.special.xlogy(1 - mean, 1 - mean)
+    return factor * float(entropy.mean()), factor * math.log(2)
 
 
 def uniform_loss(loss: Loss, seen: list[tuple[Any, Any]]) -> float:

@@ -32,6 +32,8 @@ class DataCard(Record):
         batch: samples in a batch.
         sorting: (I(label; batch) - that of shuffled labels) over its largest value; NaN for one
             batch.
+        given_away: the input feature that is the target itself, but for scale; -1 if none is.
+        scrambled: whether images look as if their channels, stored last, were read as first.
         reason: why the inputs or targets were not looked at.
     """
 
@@ -51,6 +53,8 @@ class DataCard(Record):
     classes: int = 0
     batch: int = 0
     sorting: float = NAN
+    given_away: int = -1
+    scrambled: bool = False
     reason: str = ""
 
     def __repr__(self) -> str:

@@ -24,6 +24,8 @@ class TrialThresholds:
         falls: share of the loss that a doubtful trial must have lost.
         trained: loss at the start, as a share of the constant's, below which it was trained before.
         rises: share of the constant's loss that a trained network may lose.
+        learned: share of the loss gone on the samples trained on, from which others are asked.
+        passed: part of it gone on others, below which fresh ones decide.
     """
 
     learns: float = 0.005
@@ -33,6 +35,8 @@ class TrialThresholds:
     falls: float = 0.02
     trained: float = 0.5
     rises: float = 0.10
+    learned: float = 0.04
+    passed: float = 0.2
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +51,9 @@ class Rung(Record):
         after: loss after the last one, measured in the same way on the same batches.
         path: loss of each batch before its update.
         ended: why it ended early; empty if it did not.
+        held: loss after the last one on batches that were not trained on; NaN without any.
+        spread: variance of the outputs over the samples after the last one, of their mean square.
+        fresh: whether it used all of the data, not only a few batches.
     """
 
     factor: float
@@ -56,6 +63,9 @@ class Rung(Record):
     after: float
     path: tuple[float, ...] = ()
     ended: str = ""
+    held: float = math.nan
+    spread: float = math.nan
+    fresh: bool = False
 
     @property
     def diverged(self) -> bool:
@@ -91,6 +101,12 @@ class Trial(Drawable):
         unmoved: trainable parameters of the optimizer that the updates did not change.
         optimizer: the optimizer in words.
         assumed: the rate that was tried because none was given; None if one was.
+        held: loss at the start on batches that are not trained on; NaN without any.
+        held_constant: loss of the best constant prediction on these.
+        spread: variance of the outputs over the samples at the start, of their mean square.
+        limitless: whether targets are zeros and ones, and outputs are beyond them.
+        fresh: whether there is more data than the few batches of the trial.
+        most: whether these are most of it.
     """
 
     lr: float | None
@@ -107,6 +123,12 @@ class Trial(Drawable):
     unmoved: tuple[str, ...] = ()
     optimizer: str = ""
     assumed: float | None = None
+    held: float = math.nan
+    held_constant: float = math.nan
+    spread: float = math.nan
+    limitless: bool = False
+    fresh: bool = False
+    most: bool = False
 
     limits: ClassVar[TrialThresholds] = TrialThresholds()
 
@@ -126,7 +148,7 @@ class Trial(Drawable):
 
     def rung(self, factor: float = 1.0, *, longest: bool = False) -> Rung | None:
         """The first trial at ``factor``, or the longest one; None if there is none."""
-        found = [rung for rung in self.rungs if math.isclose(rung.factor, factor)]
+        found = [r for r in self.rungs if math.isclose(r.factor, factor) and not r.fresh]
         return max(found, key=lambda r: r.steps) if longest and found else next(iter(found), None)
 
     @property
@@ -158,7 +180,10 @@ class Trial(Drawable):
     @property
     def gap(self) -> float:
         """How far the trials at the user's rate end below ``reference``: the best of them."""
-        return max((self.gap_of(r) for r in self.rungs if r.factor == 1.0), default=-math.inf)
+        return max(
+            (self.gap_of(r) for r in self.rungs if r.factor == 1.0 and not r.fresh),
+            default=-math.inf,
+        )
 
     @property
     def fall(self) -> float:
@@ -207,6 +232,20 @@ class Trial(Drawable):
         longer = self.rung(longest=True) is not self.own
         line = self.limits.clear * (self.limits.longer if longer else 1.0)
         return self.trained or self.gap >= line
+
+    @property
+    def goal(self) -> float:
+        """What the loss of other samples must get below: with their own shares of the classes."""
+        return max(self.reference, self.held_constant if self.held_constant > 0 else 0.0)
+
+    @property
+    def by_heart(self) -> bool:
+        """Whether only the samples that were trained on got better, so that others must decide."""
+        own = self.rung(longest=True)
+        if own is None or not self.fresh or self.trained or not math.isfinite(own.held):
+            return False
+        gained, passed = self.reference - own.after, self.goal - own.held
+        return gained > self.limits.learned * self.scale and passed < self.limits.passed * gained
 
     @property
     def doubtful(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from normscope.record import Record
@@ -15,8 +16,8 @@ class LossCall(Record):
 
     Attributes:
         kind: ``"cross_entropy"``, ``"nll"``, ``"bernoulli"`` (of probabilities), ``"logits"``
-            (binary cross-entropy of logits), ``"squared"``, ``"absolute"`` or ``"difference"`` (the
-            targets subtracted in your own code).
+            (binary cross-entropy of logits), ``"kl"``, ``"squared"``, ``"absolute"`` or
+            ``"difference"`` (the targets subtracted in your own code).
         reduction: ``"mean"``, ``"sum"`` or ``"none"``.
         made_by: the operation that made the outputs, such as ``"Softmax"``; empty if unknown.
         shape: shape of the outputs.
@@ -31,7 +32,14 @@ class LossCall(Record):
         target_low: smallest target.
         target_high: largest target.
         target_rms: root mean square of the targets.
+        target_sum: largest sum of the targets of a sample, where they are probabilities.
         ignored: share of the labels that the loss ignores.
+        ignored_label: the label that it ignores.
+        padding: whether ignored labels stand side by side, as padding does.
+        uneven: how much more unequal its weights make the classes; 1 without weights.
+        smoothing: label smoothing.
+        bound: largest size that logits made of unit vectors can have.
+        value: the loss that it gave.
     """
 
     kind: str
@@ -49,7 +57,14 @@ class LossCall(Record):
     target_low: float = NAN
     target_high: float = NAN
     target_rms: float = NAN
+    target_sum: float = NAN
     ignored: float = 0.0
+    ignored_label: int = -100
+    padding: bool = False
+    uneven: float = 1.0
+    smoothing: float = 0.0
+    bound: float = math.inf
+    value: float = NAN
 
     @property
     def classes(self) -> int:
@@ -116,6 +131,9 @@ class Held(Record):
         momentum: momentum of the first group, Adam's beta_1 not counted.
         decays: weight decay by parameter.
         coupled: whether the decay is added to the gradient (L2), not to the weights alone (AdamW).
+        betas: of Adam and its kin; empty for others.
+        maximizes: whether it goes uphill.
+        still: share of its entries that are in groups of rate 0, without a schedule.
     """
 
     kind: str = "sgd"
@@ -125,6 +143,9 @@ class Held(Record):
     momentum: float = 0.0
     decays: dict[str, float] = field(default_factory=dict)
     coupled: bool = True
+    betas: tuple[float, ...] = ()
+    maximizes: bool = False
+    still: float = 0.0
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -145,6 +166,10 @@ class Wiring(Record):
         across: the same along the second axis, where that may be the one of the samples.
         leak: how much the outputs at early tokens change with later tokens; NaN where the targets
             are not the inputs shifted by one token.
+        shift: by how many tokens the targets are ahead of the inputs; None where they are others.
+        linear: how far the outputs are from a linear function of the inputs, relative; NaN where
+            the inputs are no numbers.
+        ordered: how much the outputs change with the order of the tokens, relative.
         doubling: loss of some samples over the mean loss of their two halves, in evaluation mode: 1
             for a mean, 2 for a sum.
         samples: samples in the batch.
@@ -161,6 +186,9 @@ class Wiring(Record):
     mixing_by: str = ""
     across: float = NAN
     leak: float = NAN
+    shift: int | None = None
+    linear: float = NAN
+    ordered: float = NAN
     doubling: float = NAN
     samples: int = 0
     skipped: dict[str, str] = field(default_factory=dict)

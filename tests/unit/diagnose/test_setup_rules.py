@@ -83,6 +83,19 @@ def decayed(pull=0.0, decay=0.1, momentum=0.0, *, coupled=True):
     return replace(WIRING, parameters=(used,), optimizer=held)
 
 
+def by_heart(held, epoch=()):
+    """Only the samples that are trained on get better."""
+    own = replace(trial(1.5).rungs[0], held=held)
+    new = replace(own, path=epoch, fresh=True)
+    rungs = (own, new) if epoch else (own,)
+    return replace(trial(1.5), rungs=rungs, held=2.3, held_constant=2.3, fresh=True)
+
+
+def collapsed(spread):
+    return replace(trial(1.5), rungs=(replace(trial(1.5).rungs[0], spread=spread),), spread=0.2)
+
+
+ATTENTIVE = replace(START, attention=(Entropy("a", 0.9),))
 LINES = [
     # rule, what is below, above, and what that is
     ("not-finite", {}, {"wiring": replace(WIRING, loss=math.nan)}, "problem"),
@@ -179,6 +192,55 @@ LINES = [
      {"wiring": decayed(10.1, 1e-3), "judged": GOOD}, "warning"),
     ("weight-decay", {"wiring": decayed(50.0, 1e-3, coupled=False)},
      {"wiring": decayed(50.0, 1e-3)}, "warning"),
+    ("ignored-class", {"wiring": call(ignored=0.1)},
+     {"wiring": call(ignored=0.1, ignored_label=0)}, "warning"),
+    ("ignored-class", {"wiring": call(ignored=0.004, ignored_label=9)},
+     {"wiring": call(ignored=0.006, ignored_label=9)}, "warning"),
+    ("ignored-class", {}, {"wiring": call(ignored=0.1, ignored_label=0, padding=True)}, "note"),
+    ("class-weights", {"wiring": call(uneven=2.9)}, {"wiring": call(uneven=3.1)}, "warning"),
+    ("class-weights", {"wiring": call(smoothing=0.49)}, {"wiring": call(smoothing=0.5)},
+     "warning"),
+    ("target-probabilities", {"wiring": squared(kind="logits", target_low=0.0, target_high=1.009)},
+     {"wiring": squared(kind="logits", target_low=0.0, target_high=1.011)}, "warning"),
+    ("target-probabilities", {"wiring": call(target_sum=1.0)},
+     {"wiring": call(target_sum=2.0)}, "warning"),
+    ("bounded-logits", {"wiring": call(bound=1.2)}, {"wiring": call(bound=0.8)}, "warning"),
+    ("output-range", {"wiring": call(kind="kl", log_sum=0.0)},
+     {"wiring": call(kind="nll", made_by="Relu")}, ""),
+    ("log-softmax-missing", {"wiring": call(kind="kl", log_sum=0.0)},
+     {"wiring": call(kind="kl", log_sum=0.5)}, "warning"),
+    ("loss-sign", {"wiring": call(value=2.3)},
+     {"wiring": replace(call(value=2.3), loss=-2.3)}, "problem"),
+    ("loss-sign", {}, {"wiring": replace(WIRING, optimizer=replace(HELD, maximizes=True))},
+     "problem"),
+    ("shifted-tokens", {"wiring": replace(WIRING, shift=1)},
+     {"wiring": replace(WIRING, shift=2)}, "warning"),
+    ("shifted-tokens", {}, {"wiring": replace(WIRING, shift=0)}, "warning"),
+    ("shifted-tokens", {}, {"wiring": replace(WIRING, shift=-1)}, "warning"),
+    ("momentum", {"wiring": replace(WIRING, optimizer=replace(HELD, betas=(0.95, 0.95)))},
+     {"wiring": replace(WIRING, optimizer=replace(HELD, betas=(0.999, 0.9)))}, "warning"),
+    ("momentum", {"wiring": replace(WIRING, optimizer=replace(HELD, betas=(0.99, 0.999)))},
+     {"wiring": replace(WIRING, optimizer=replace(HELD, betas=(0.991, 0.999)))}, "warning"),
+    ("zero-rate", {}, {"wiring": replace(WIRING, optimizer=replace(HELD, still=0.1))}, "warning"),
+    ("linear-network", {"wiring": replace(WIRING, linear=1.1e-4)},
+     {"wiring": replace(WIRING, linear=0.9e-4)}, "warning"),
+    ("token-order", {"wiring": replace(WIRING, ordered=1.1e-4), "start": ATTENTIVE},
+     {"wiring": replace(WIRING, ordered=0.9e-4), "start": ATTENTIVE}, "warning"),
+    ("token-order", {}, {"wiring": replace(WIRING, ordered=0.0)}, ""),
+    ("no-gradient", {"wiring": spare(0.1, gradient=math.nan, used=False)},
+     {"wiring": spare(0.1, gradient=math.nan, used=False, name="pos.weight")}, "warning"),
+    ("target-in-inputs", {}, {"data": replace(DATA, given_away=3)}, "warning"),
+    ("image-layout", {}, {"data": replace(DATA, scrambled=True)}, "warning"),
+    ("labels-do-not-fit", {"judged": by_heart(2.26)}, {"judged": by_heart(2.29)}, "warning"),
+    ("labels-do-not-fit", {"judged": by_heart(2.29), "data": replace(DATA, labels=0)},
+     {"judged": by_heart(2.29, epoch=(2.5, 2.3, 2.3, 2.3, 2.3, 2.3))}, "warning"),
+    ("labels-do-not-fit", {"judged": by_heart(2.29, epoch=(2.5, 2.3, 2.3, 2.3, 2.2, 2.1))},
+     {"judged": by_heart(2.6)}, "warning"),
+    ("loss-below-zero", {"judged": trial(-0.3)},
+     {"judged": replace(trial(-0.3), limitless=True)}, "warning"),
+    ("collapse", {"judged": collapsed(0.011), "wiring": replace(WIRING, calls=())},
+     {"judged": collapsed(0.009), "wiring": replace(WIRING, calls=())}, "warning"),
+    ("collapse", {}, {"judged": collapsed(0.009)}, ""),  # classes are learned by their shares first
     ("dropout", {"start": replace(START, dropout=0.84)}, {"start": replace(START, dropout=0.85)},
      "warning"),
 ]  # fmt: skip

@@ -13,6 +13,7 @@ from torch.nn import functional
 from fingerprints import fingerprint
 from normscope.measure.setup import data_card, set_up
 from normscope.results.wiring import Held
+from normscope.subject.batch import Batch
 from normscope.subject.problem import as_problem
 
 N, FEATURES, CLASSES = 24, 8, 4
@@ -51,6 +52,14 @@ def taken_apart(model, data=None, loss="cross_entropy", loss_fn=None):
 
 def wiring(*args, **kwargs):
     return taken_apart(*args, **kwargs).wiring
+
+
+def tokens():
+    return torch.randint(9, (N, 6), generator=torch.Generator().manual_seed(0))
+
+
+def tokenwise(outputs, targets):
+    return functional.cross_entropy(outputs.flatten(0, 1), targets.flatten())
 
 
 # ---- the loss
@@ -99,6 +108,82 @@ def test_ignored_labels_and_a_loss_that_is_no_number():
     assert found.calls[0].ignored == 1
     assert math.isnan(found.loss)
     assert found.origin == ""
+
+
+def test_labels_that_the_loss_leaves_out_and_weights_of_classes():
+    y = torch.tensor([0, 0, 0, 1, 2, 3] * 4)
+    [one] = wiring(mlp(), (rows(FEATURES)[: len(y)], y), nn.CrossEntropyLoss(ignore_index=0)).calls
+    assert (one.ignored, one.ignored_label, one.padding) == (0.5, 0, False)
+    padded = torch.cat([1 + torch.arange(12) % 3, torch.zeros(12, dtype=torch.long)])
+    [one] = wiring(mlp(), [(rows(FEATURES), padded)], nn.CrossEntropyLoss(ignore_index=0)).calls
+    assert one.padding
+    inverse, upside_down = torch.ones(CLASSES), torch.ones(CLASSES)
+    inverse[0], upside_down[0] = 1 / 3, 3.0
+    for weight, expected in ((inverse, 1 / 3), (upside_down, 3.0)):
+        loss = nn.CrossEntropyLoss(weight=weight, label_smoothing=0.25)
+        [one] = wiring(mlp(), (rows(FEATURES)[: len(y)], y), loss).calls
+        assert one.uneven == pytest.approx(expected, rel=1e-5)
+        assert one.smoothing == 0.25
+    rare = (y == 3).to(rows(1).dtype)[:, None]  # one in six: five times as many negatives
+    for weight, expected in ((5.0, 1 / 5), (0.02, 50.0)):
+        loss = nn.BCEWithLogitsLoss(pos_weight=torch.tensor(weight))
+        [one] = wiring(mlp(out=1), (rows(FEATURES)[: len(y)], rare), loss).calls
+        assert one.uneven == pytest.approx(expected, rel=1e-5)
+
+
+def test_targets_that_are_no_probabilities_and_the_loss_itself():
+    several = (rows(CLASSES) > 0).to(rows(1).dtype)
+    [one] = wiring(mlp(), (rows(FEATURES), several), functional.cross_entropy).calls
+    assert one.target_sum == several.sum(1).max()
+    found = wiring(mlp(), loss=lambda o, t: -functional.cross_entropy(o, t))
+    assert found.loss == pytest.approx(-found.calls[0].value)
+
+    def distance(outputs, targets):
+        return functional.kl_div(outputs.softmax(1), targets, reduction="batchmean")
+
+    [one] = wiring(mlp(), (rows(FEATURES), rows(CLASSES).softmax(1)), distance).calls
+    assert (one.kind, one.target_sum) == ("kl", pytest.approx(1))
+    assert one.log_sum > 1
+
+
+@pytest.mark.parametrize("scale", [0.1, 10.0])
+def test_logits_that_are_cosines(scale):
+    def likeness(outputs, targets):
+        unit = functional.normalize(outputs, dim=1)
+        return functional.cross_entropy(scale * unit @ unit.flip(0).T, targets)
+
+    [one] = wiring(mlp(), (rows(FEATURES), torch.arange(N)), likeness).calls
+    assert one.bound == pytest.approx(scale, rel=1e-4)
+    assert wiring(mlp()).calls[0].bound == math.inf
+
+
+@pytest.mark.parametrize("act", [nn.Identity, nn.ReLU])
+def test_layers_without_an_activation(act):
+    assert (wiring(mlp(act=act)).linear < 1e-5) == (act is nn.Identity)
+    assert math.isnan(wiring(Tokens(causal=True), (tokens(), tokens()), tokenwise).linear)
+
+
+@pytest.mark.parametrize("by", [0, 1, 2])
+def test_tokens_that_are_shifted(by):
+    long = torch.randint(9, (N, 9), generator=torch.Generator().manual_seed(0))
+    data = long[:, :6], long[:, by : by + 6]
+    assert wiring(Tokens(causal=True), data, tokenwise).shift == by
+    assert wiring(Tokens(causal=False), data, tokenwise).shift == (by or None)
+
+
+@pytest.mark.parametrize("positions", [False, True])
+def test_the_order_of_tokens(positions):
+    class Mean(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table, self.head = nn.Embedding(9, 8), nn.Linear(8, CLASSES)
+            self.place = torch.randn(6, 8)
+
+        def forward(self, i):
+            x = self.table(i)
+            return self.head(((x * self.place) if positions else x).mean(1))
+
+    assert (wiring(Mean(), (tokens(), labels())).ordered > 0.01) == positions
 
 
 def test_the_first_layer_that_is_not_finite_is_named():
@@ -392,6 +477,27 @@ def card(x, y, batches=4):
 def test_sorted_labels():
     assert card(rows(FEATURES), labels()).sorting < 0.1
     assert card(rows(FEATURES), labels().sort().values).sorting == pytest.approx(1, abs=0.05)
+
+
+def test_few_samples_in_a_batch_are_not_sorted():
+    generator = torch.Generator().manual_seed(0)
+    data = torch.randint(4, (24,), generator=generator)
+    pairs = [Batch(rows(FEATURES)[:2], data[i : i + 2]) for i in range(0, 24, 2)]
+    assert data_card(pairs, pairs[0].inputs, pairs[0].targets, 4).sorting == 0
+
+
+def test_a_target_among_the_inputs_and_images_that_were_viewed():
+    x = torch.randn(64, 5, generator=torch.Generator().manual_seed(0))
+    for column, expected in ((3.0 * x[:, 2] - 1, 2), (x.sum(1), -1)):
+        found = data_card([Batch(x, column)], x, column)
+        assert found.given_away == expected
+    wave = torch.linspace(0, 6, 16).sin()
+    images = (wave[:, None] + wave + torch.rand(16, 3, 1, 1)).permute(0, 2, 3, 1)  # channels last
+    for made, expected in (
+        (images.permute(0, 3, 1, 2).contiguous(), False),
+        (images.contiguous().view(16, 3, 16, 16), True),
+    ):
+        assert data_card([Batch(made, labels()[:16])], made, None).scrambled == expected
 
 
 def test_repeated_constant_and_unequal_features():

@@ -7,6 +7,7 @@ from normscope.diagnose.rules import (  # noqa: F401
     initialization,
     losses,
     norms,
+    optimizers,
     parameters,
     rates,
     regularizers,
@@ -14,6 +15,7 @@ from normscope.diagnose.rules import (  # noqa: F401
     sharpness,
     signals,
     statistics,
+    targets,
 )
 from normscope.diagnose.rules.base import RULES, Case, Rule
 

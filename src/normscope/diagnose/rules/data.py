@@ -126,6 +126,36 @@ def constant(case: Case) -> Finding | None:
     )
 
 
+@rule("target-in-inputs", "data", order=3.1, kind="fact")
+def target_in_inputs(case: Case) -> Finding | None:
+    """An input that gives the answer away."""
+    found: DataCard = case["data"]
+    if found.given_away < 0:
+        return None
+    return warning(
+        title=f"Input feature {found.given_away} is the target itself: the label leaks into the "
+        "inputs",
+        evidence=(Evidence("input features that are the target, but for scale", 1.0, 0.0),),
+        meaning="The network copies it, and learns nothing that helps where it is not known.",
+        advice="Remove this feature from the inputs.",
+    )
+
+
+@rule("image-layout", "data", order=3.2, kind="fact")
+def image_layout(case: Case) -> Finding | None:
+    """Images whose axes were changed by view, not permute."""
+    found: DataCard = case["data"]
+    if not found.scrambled:
+        return None
+    return warning(
+        title="The images look scrambled: channels that were stored last are read as first "
+        "(view or reshape in place of permute)",
+        evidence=(Evidence("images whose neighbouring pixels belong to other channels", 1.0, 0.0),),
+        meaning="Pixels are in places where they do not belong, and convolutions see no shapes.",
+        advice="Use x.permute(0, 3, 1, 2) to move the channels; view and reshape only rename axes.",
+    )
+
+
 @dataclass(frozen=True)
 class InputLimits:
     """Thresholds of ``feature-scale`` and ``input-scale``.
@@ -177,7 +207,8 @@ def input_scale(case: Case, limits: InputLimits) -> Finding | None:
     if math.isnan(found.rms) or found.variation == 0:
         return None
     shown = Evidence("root mean square of the inputs", found.rms, limits.high)
-    severity = note if _normed_first(case) and case.learns else warning
+    inside = _normed_first(case) and not case["start"].attention  # not in a residual branch
+    severity = note if inside and case.learns else warning
     if found.rms > limits.high:
         return severity(
             title=f"The inputs are large (root mean square {found.rms:.3g}): they are not "

@@ -122,8 +122,8 @@ def probabilities(case: Case) -> Finding | None:
 
 @rule("log-softmax-missing", "wiring", order=1, kind="fact", limits=LogLimits())
 def log_softmax(case: Case, limits: LogLimits) -> Finding | None:
-    """NLLLoss on what are no log-probabilities."""
-    given = [call for call in case["wiring"].calls if call.kind == "nll"]
+    """NLLLoss or kl_div on what are no log-probabilities."""
+    given = [call for call in case["wiring"].calls if call.kind in ("nll", "kl")]
     given = [call for call in given if not math.isnan(call.log_sum)]
     if not given:
         return None
@@ -131,9 +131,10 @@ def log_softmax(case: Case, limits: LogLimits) -> Finding | None:
     shown = (Evidence("largest abs(logsumexp) of the outputs of a sample", worst, limits.log_sum),)
     if worst <= limits.log_sum:
         meaning = "They are log-probabilities."
-        return ok(title="NLLLoss is given log-probabilities", evidence=shown, meaning=meaning)
+        return ok(title="The loss is given log-probabilities", evidence=shown, meaning=meaning)
+    name = "NLLLoss" if given[0].kind == "nll" else "kl_div"
     return warning(
-        title="NLLLoss is given outputs that are not log-probabilities: log_softmax is missing",
+        title=f"{name} is given outputs that are not log-probabilities: log_softmax is missing",
         evidence=shown,
         meaning="The loss has no lower bound: it falls as long as the outputs grow.",
         advice="Add log_softmax at the end of the model, or use cross_entropy on the logits.",

@@ -58,7 +58,8 @@ def missing(case: Case, limits: ShareLimits) -> Finding | None:
     )
     if not any(p.held and p.trainable for p in found.parameters) and left:
         return warning(
-            title="The optimizer holds none of the model's trainable parameters",
+            title="The optimizer holds none of the model's trainable parameters: they are missing "
+            "from the optimizer, which has those of another model",
             evidence=shown,
             meaning="It belongs to another model, or was made before these parameters were put in "
             "place: no update changes this model.",
@@ -100,6 +101,17 @@ def no_gradient(case: Case, limits: ShareLimits) -> Finding | None:
     name = "share of the parameters that get no gradient"
     shown = (Evidence(name, share, limits.share),)
     idle, rest = found.unused, found.share(found.unused)
+    lost = next((p for p in idle if "pos" in p.name.lower().rpartition(".")[0].split(".")[-1]
+                 or p.name.lower().startswith("pos")), None)  # fmt: skip
+    if share <= limits.share and lost is not None:
+        return warning(
+            title=f"The position embedding {lost.name!r} is never used: the order of the tokens is "
+            "lost",
+            evidence=(Evidence("share of the parameters that are not used", rest, 0.0),),
+            meaning="It has no effect on the loss.",
+            advice="Add it to the tokens in forward, or remove it.",
+            layer=_layer(lost),
+        )
     if share <= limits.share and rest > limits.share:
         return (warning if rest > limits.unused else note)(
             title=f"{_percent(rest)} of the parameters (first {idle[0].name!r}) have no effect on "

@@ -29,6 +29,7 @@ class RateLimits:
         rises: times the start, to which the loss must not come back.
         jump: times the start, to which the loss must not jump on the way.
         quiet: times the start, below which it stays at a smaller rate.
+        few: samples in a batch, below which its loss jumps by chance.
         stands: share of the loss below which a fall is none.
         larger: times the rate, from where on a better rate is much larger.
         momentum: from here on momentum alone can be too much.
@@ -43,6 +44,7 @@ class RateLimits:
     rises: float = 2.0
     jump: float = 2.0
     quiet: float = 1.2
+    few: int = 8
     stands: float = 0.02
     larger: float = 10.0
     momentum: float = 0.98
@@ -93,7 +95,8 @@ def _trial_fails(case: Case, limits: RateLimits) -> Finding | None:
             meaning=_tried_in_words(trial),
             advice=_use(case, lower.factor),
         )
-    if trial.diverged or trial.own.after > limits.rises * trial.before + limits.apart * trial.scale:
+    high = trial.before + (limits.rises - 1) * abs(trial.before) + limits.apart * trial.scale
+    if trial.diverged or trial.own.after > high:
         lower_ones = [r for r in trial.rungs if r.factor < 1]
         also = "; smaller rates do not train either" if lower_ones else ""
         return problem(
@@ -105,7 +108,7 @@ def _trial_fails(case: Case, limits: RateLimits) -> Finding | None:
             if also
             else _use(case, 0.1),
         )
-    if _jumps(trial, limits):
+    if case.samples >= limits.few and _jumps(trial, limits):
         peak = max(trial.own.path)
         return warning(
             title=f"The learning rate {case.lr:.3g} is too large: the loss jumps from "
@@ -145,11 +148,11 @@ def _too_large(trial: Trial, limits: RateLimits) -> Rung | None:
         return None
     ends = own.after if math.isfinite(own.after) else math.inf
     goal = min(lower.after, trial.before) if trial.trained else lower.after
-    scale = trial.scale if trial.trained else min(trial.scale, max(3 * trial.before, 1e-12))
+    scale = trial.scale if trial.trained else min(trial.scale, max(3 * abs(trial.before), 1e-12))
     learns = (
         lower.after < trial.reference - limits.learns * abs(trial.reference)
         or (trial.trained and lower.after < trial.before + limits.keeps * trial.scale)
-        or lower.after < 0.5 * trial.before
+        or lower.after < trial.before - 0.5 * abs(trial.before)
     )
     if ends - goal > limits.apart * scale and learns:
         return lower
@@ -181,7 +184,7 @@ def _jumps(trial: Trial, limits: RateLimits) -> bool:
     tenth, own = trial.rung(0.1), trial.own
     if tenth is None or own is None or trial.clear or trial.trained:
         return False
-    if min(len(own.path), len(tenth.path)) < 3 or trial.before > 2 * trial.scale:
+    if min(len(own.path), len(tenth.path)) < 3 or not 0 < trial.before <= 2 * trial.scale:
         return False
     high = max(own.path[1:]) > limits.jump * trial.before
     return high and max(tenth.path[1:]) < limits.quiet * trial.before
@@ -189,7 +192,7 @@ def _jumps(trial: Trial, limits: RateLimits) -> bool:
 
 def _much_larger(trial: Trial, limits: RateLimits) -> Rung | None:
     """The trial at a much larger rate that learns where this one stands still."""
-    still = abs(trial.fall) < limits.stands
+    still = abs(trial.fall) < limits.stands or not trial.learns
     line = _line(trial, limits)
     good = [r for r in trial.rungs if r.factor >= limits.larger and r.after < line]
     if not good or not still or trial.trained or trial.clear:
@@ -446,6 +449,102 @@ def _against(lr: float, bound: StabilityBound) -> Evidence:
     known = "largest rate that passed" if bound.low > 0 else "a rate that failed"
     whole = bound.low or bound.high
     return Evidence(f"learning rate / {known}", lr / whole, 1.0, source="stability")
+
+
+@dataclass(frozen=True)
+class HeartLimits:
+    """Thresholds of ``labels-do-not-fit``: share of the loss gone on other samples."""
+
+    passed: float = 0.01
+
+
+@rule("labels-do-not-fit", "trial", "data", order=6.5, kind="fact", limits=HeartLimits(),
+      suppressed_by=("token-order", "image-layout", "constant-inputs", "signal-lost",
+                     "no-gradient", "missing-in-optimizer", "learning-rate", "evaluation-data"))  # fmt: skip
+def learned_by_heart(case: Case, limits: HeartLimits) -> Finding | None:
+    """Labels that can be learned by heart only."""
+    trial = case.trial
+    own = None if trial is None else trial.rung(longest=True)
+    if trial is None or own is None or not (case["data"].labels and trial.by_heart):
+        return None
+    goal = trial.goal
+    if (fresh := next((r for r in trial.rungs if r.fresh), None)) is not None:
+        reached = fresh.held
+        meaning = f"{fresh.updates} updates on all of the data do not help with others either"
+    elif not trial.most:
+        return None
+    else:
+        reached = min(r.held for r in trial.rungs if r.factor == 1.0)
+        meaning = "These batches are most of the data"
+    passed = (goal - reached) / trial.scale
+    shown = (Evidence("fall of the loss of samples that are new, relative", passed,
+                      limits.passed),)  # fmt: skip
+    if not math.isfinite(passed) or passed > limits.passed:
+        return None
+    return warning(
+        title="The labels do not fit the inputs, and are learned by heart: "
+        f"{own.updates} updates on a few batches take their loss to {digits(own.after)}, that of "
+        f"others to {digits(own.held)} (constant prediction {digits(goal)})",
+        evidence=shown,
+        meaning=f"{meaning}: the inputs say nothing about the labels. They are shuffled, "
+        "misaligned or wrong.",
+        advice="Check with a few samples by eye that labels and inputs belong together.",
+    )
+
+
+@rule("loss-below-zero", "trial", order=1.5, kind="fact")
+def below_zero(case: Case) -> Finding | None:
+    """A loss of probabilities, such as Dice, that is given logits."""
+    trial = case.trial
+    if trial is None or not trial.limitless or not trial.before > 0:
+        return None
+    lowest = min((r for r in trial.rungs if math.isfinite(r.after)), key=lambda r: r.after)
+    if not lowest.after < -0.1 * trial.before:
+        return None
+    return warning(
+        title=f"The loss falls below zero, to {digits(lowest.after)} after {lowest.updates} "
+        "updates, though the targets are 0 or 1: it is given raw outputs in place of probabilities",
+        evidence=(Evidence("loss after the updates", lowest.after, 0.0),),
+        meaning="Losses such as Dice have no lower bound for outputs beyond 0 and 1: what is "
+        "minimized is not what is meant.",
+        advice="Apply a sigmoid (or softmax) to the logits before this loss.",
+    )
+
+
+@dataclass(frozen=True)
+class CollapseLimits:
+    """Thresholds of ``collapse``: variance of the outputs over the samples, of the mean square.
+
+    Attributes:
+        after: at the end of the trial.
+        lost: over that at the start.
+    """
+
+    after: float = 0.01
+    lost: float = 0.1
+
+
+@rule("collapse", "wiring", "trial", order=5.6, kind="fact", limits=CollapseLimits(),
+      suppressed_by=("signal-lost", "learning-rate", "constant-inputs"))  # fmt: skip
+def collapse(case: Case, limits: CollapseLimits) -> Finding | None:
+    """A loss that falls while all outputs become the same."""
+    trial = case.trial
+    own = None if trial is None else trial.rung(longest=True)
+    if trial is None or own is None or not own.fall > 0 or math.isnan(own.spread):
+        return None
+    if case["wiring"].calls:
+        return None  # of a likelihood a constant is the first thing to learn
+    shown = (Evidence("variance of the outputs over the samples, of the mean square", own.spread,
+                      limits.after),)  # fmt: skip
+    if own.spread > limits.after or own.spread > limits.lost * trial.spread:
+        return ok(title="Outputs differ", evidence=shown, meaning="They depend on the sample.")
+    return warning(
+        title=f"The outputs collapse: after {own.updates} updates they are nearly the same for all "
+        "samples, although the loss falls",
+        evidence=shown,
+        meaning="A constant output lowers this loss: it only draws outputs together.",
+        advice="Embeddings need negatives, or a stop-gradient; check the terms of the loss.",
+    )
 
 
 @rule("no-learning", "trial", order=9, kind="fact", suppressed_by=(ANY,))

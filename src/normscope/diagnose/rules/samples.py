@@ -77,6 +77,55 @@ def leak(case: Case, limits: MixLimits) -> Finding | None:
 
 
 @dataclass(frozen=True)
+class LinearLimits:
+    """Thresholds: change of outputs, relative, that is no more than rounding."""
+
+    change: float = 1e-4
+
+
+@rule("linear-network", "wiring", "start", order=3.7, kind="fact", limits=LinearLimits())
+def linear_network(case: Case, limits: LinearLimits) -> Finding | None:
+    """Several layers without a nonlinearity between them."""
+    found: Wiring = case["wiring"]
+    layers = [s for s in case["start"].layers if s.gain == s.gain]
+    if math.isnan(found.linear) or len(layers) < 2:
+        return None
+    name = "distance of the outputs from a linear function, relative"
+    shown = (Evidence(name, found.linear, limits.change),)
+    if found.linear > limits.change:
+        return ok(
+            title="The network is not linear", evidence=shown, meaning="Its layers add up to more."
+        )
+    return warning(
+        title=f"The network is linear: its {len(layers)} layers act as one, without an activation "
+        "between them",
+        evidence=shown,
+        meaning="Its outputs are a linear function of the inputs (in evaluation mode), however "
+        "many layers it has.",
+        advice="Put a nonlinear activation, such as ReLU or GELU, behind every hidden layer.",
+    )
+
+
+@rule("token-order", "wiring", "start", order=5.2, kind="guess", limits=LinearLimits())
+def token_order(case: Case, limits: LinearLimits) -> Finding | None:
+    """Attention over tokens whose order makes no difference."""
+    found: Wiring = case["wiring"]
+    if math.isnan(found.ordered) or not case["start"].attention:
+        return None
+    name = "change of the outputs when tokens change places, relative"
+    shown = (Evidence(name, found.ordered, limits.change),)
+    if found.ordered > limits.change:
+        title = "The order of the tokens makes a difference"
+        return ok(title=title, evidence=shown, meaning="Positions reach the outputs.")
+    return warning(
+        title="The order of the tokens makes no difference: no position embedding reaches them",
+        evidence=shown,
+        meaning="Attention alone does not know where a token stands.",
+        advice="Add position embeddings (learned, sinusoidal or rotary) to the tokens.",
+    )
+
+
+@dataclass(frozen=True)
 class ValueLimits:
     """Thresholds of ``norm-axis``: numbers behind one statistic.
 

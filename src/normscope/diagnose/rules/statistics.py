@@ -30,6 +30,7 @@ class ModeLimits:
         share: part of the frozen norms that must be off.
         shift: distance of the inputs' means, in deviations.
         scale: factor between the inputs' variances.
+        seen: samples of both, from which inputs alone tell that they are prepared in other ways.
     """
 
     suffers: float = 0.15
@@ -44,6 +45,7 @@ class ModeLimits:
     share: float = 0.3
     shift: float = 0.5
     scale: float = 2.0
+    seen: int = 16
 
     def apart(self, norm: NormModes) -> float:
         """How far stored statistics are off, in units of what is allowed."""
@@ -60,6 +62,44 @@ class ModeLimits:
 
 
 LIMITS = ModeLimits()
+
+
+@dataclass(frozen=True)
+class MovingLimits:
+    """Thresholds of ``statistics-momentum``: the weight of the newest batch."""
+
+    most: float = 0.9
+
+
+@rule("statistics-momentum", "modes", order=5.05, kind="fact", limits=MovingLimits(),
+      suppressed_by=("running-statistics",))  # fmt: skip
+def statistics_momentum(case: Case, limits: MovingLimits) -> Finding | None:
+    """Running statistics that never move, or that hold the last batch only."""
+    live = [norm for norm in case["modes"].live if not math.isnan(norm.momentum)]
+    still = [norm for norm in live if norm.momentum == 0]
+    last = [norm for norm in live if norm.momentum >= limits.most]
+    if not (chosen := still or last):
+        return None
+    shown = (Evidence("weight of the newest batch", chosen[0].momentum, 0.0),)
+    if still:
+        return warning(
+            title=f"The momentum of {len(still)} batch norms is 0: their running statistics never "
+            "move",
+            evidence=shown,
+            meaning="Training uses the statistics of each batch, evaluation those that the norm "
+            "began with.",
+            advice="Use momentum=0.1.",
+            layer=still[0].name,
+        )
+    return warning(
+        title=f"The momentum {last[0].momentum:g} of {len(last)} batch norms makes their running "
+        "statistics those of the last batch",
+        evidence=shown,
+        meaning="In torch it is the weight of the newest batch; in other libraries that of the "
+        "old statistics.",
+        advice="Use momentum=0.1 (one minus the other convention).",
+        layer=last[0].name,
+    )
 
 
 @rule("evaluation-mode", "modes", order=5.05, kind="note")
@@ -101,6 +141,15 @@ def running_statistics(case: Case, limits: ModeLimits) -> Finding | None:
     helped = _helped(modes, limits)
     shown = (*_losses(modes, line), *_gaps(worst, limits))
     much = not modes.running.loss <= limits.line(case, modes.batch, much=True)
+    if suffers and not learned and helped and case.learns and _trainable(live):
+        return note(
+            title=f"The running statistics are those of other data: the loss is "
+            f"{modes.running.loss:.3g} with them, {modes.batch.loss:.3g} with batch statistics",
+            evidence=shown,
+            meaning=f"Training updates them, and the network learns. {_remedy(modes)}",
+            advice=f"Train before you evaluate, or recompute them: {REMAKE}.",
+            layer=worst.name,
+        )
     stale = learned and any(norm.initial > limits.fresh for norm in live)
     if suffers and (limits.apart(worst) > 1 or stale or (much and helped)):
         lost = not modes.running.loss <= STARTED * case.chance
@@ -139,6 +188,11 @@ def running_statistics(case: Case, limits: ModeLimits) -> Finding | None:
         evidence=shown,
         meaning="The network does as well in evaluation mode as with the statistics of the batch.",
     )
+
+
+def _trainable(live: list[NormModes]) -> bool:
+    """Whether training goes on to move these statistics, as it moves the weights."""
+    return all(norm.trainable and norm.momentum > 0 for norm in live)
 
 
 def _fresh(norm: NormModes, limits: ModeLimits, *, suffers: bool) -> Finding:
@@ -313,7 +367,8 @@ def statistics_still_move(case: Case, limits: ModeLimits) -> Finding | None:
     if not moving or modes.running is None:
         return None
     line = limits.line(case, modes.running)
-    worse = not modes.batch.loss <= line
+    kept = sum(norm.initial <= limits.fresh for norm in moving) > len(moving) / 2
+    worse = kept or not modes.batch.loss <= line
     return (warning if worse else note)(
         title=f"The weights of {len(moving)} norms are frozen, but their statistics still move",
         evidence=(
@@ -360,7 +415,9 @@ def evaluation_data(case: Case, limits: ModeLimits) -> Finding | None:
         shown.append(Evidence("distance of the inputs' means, in deviations", modes.shift,
                               limits.shift))  # fmt: skip
         shown.append(Evidence("variance of the inputs of eval_data / of data", modes.scale_shift))
-    if modes.eval_running.loss <= line:
+    enough = min(modes.eval_running.num_samples, modes.running.num_samples) >= limits.seen
+    other = moved and enough and case.untrained and not modes.running.loss < STARTED * case.chance
+    if modes.eval_running.loss <= line and not other:
         return ok(
             title="The network does as well on eval_data as on data",
             evidence=tuple(shown),

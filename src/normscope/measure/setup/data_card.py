@@ -16,7 +16,9 @@ from normscope.subject.graph.recorder import tensors_in
 WIDEST = 5000  # numbers in a row, up to which copies are looked for
 FEW = 8  # rows, of which so many copies are chance
 DISTINCT = 20000  # numbers among which distinct ones are counted
-SHUFFLES = 5
+SHUFFLES, SIGMAS = 20, 4.0  # and how far beyond them order is no chance
+ENOUGH, SAME = 32, 0.9999  # rows, and correlation from which two columns are the same
+MARGIN = 0.02  # by which a correlation is larger
 STILL = 1e-8  # deviation, of the largest value, of a feature that does not vary
 
 
@@ -41,7 +43,9 @@ def data_card(
     found: dict[str, Any] = {"samples": sum(map(len, same)), "batches": len(same)}
     found |= _of_inputs(torch.cat(same))
     if goal is not None:
-        found |= _of_labels([tensors[goal] for tensors in rows if len(tensors) > goal])
+        targets = [tensors[goal] for tensors in rows if len(tensors) > goal]
+        found |= _of_labels(targets)
+        found["given_away"] = _given_away(torch.cat(same), torch.cat(targets[: len(same)]))
     return DataCard(batch=len(inputs[0]), classes=classes, **found)
 
 
@@ -66,6 +70,7 @@ def _of_inputs(x: Tensor) -> dict[str, Any]:
     if not x.is_floating_point():
         constant = len(x) > 1 and bool((flat == flat[:1]).all())
         return found | {"variation": 0.0 if constant else 1.0}
+    found["scrambled"] = _scrambled(x)
     flat = flat.double()
     square = float(flat.square().mean())
     deviation = float(flat.std(correction=0))
@@ -100,6 +105,35 @@ def _of_features(x: Tensor) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _given_away(x: Tensor, y: Tensor) -> int:
+    """The input feature that is the target, but for scale and offset; -1 if none is."""
+    if y.numel() != len(y) or len(x) != len(y) or len(x) < ENOUGH or not x.is_floating_point():
+        return -1
+    columns = torch.cat([x.reshape(len(x), -1).double(), y.reshape(-1, 1).double()], 1)
+    columns = columns - columns.mean(0)
+    norms = columns.norm(dim=0)
+    match = (columns[:, :-1].T @ columns[:, -1]).abs() / (norms[:-1] * norms[-1]).clamp_min(1e-300)
+    best = int(match.argmax())
+    return best if float(match[best]) > SAME else -1
+
+
+def _scrambled(x: Tensor) -> bool:
+    """Whether images with the channels last were read as if these came first.
+
+    Neighbours along a row are then the channels of one pixel, and the same channel comes again
+    after as many places: values so far apart are more alike than neighbours.
+    """
+    if x.ndim != 4 or not 1 < x.shape[1] < x.shape[3] // 2 or len(x) < FEW:
+        return False
+    rows = (x - x.mean((0, 1, 2), keepdim=True)).double()
+
+    def alike(places: int) -> float:
+        one, two = rows[..., places:], rows[..., :-places]
+        return float((one * two).sum() / (one.norm() * two.norm()).clamp_min(1e-300))
+
+    return alike(x.shape[1]) > alike(1) + MARGIN
+
+
 def _of_labels(targets: list[Tensor]) -> dict[str, Any]:
     """Where the targets are one label per sample."""
     rows = [t.reshape(len(t), -1) for t in targets]
@@ -118,7 +152,10 @@ def _of_labels(targets: list[Tensor]) -> dict[str, Any]:
 
 
 def _sorting(labels: Tensor, sizes: list[int]) -> float:
-    """How much the batch tells of the label, beyond what it tells of shuffled ones: 0 to 1."""
+    """How much the batch tells of the label, beyond what it tells of shuffled ones: 0 to 1.
+
+    0 where shuffled ones come as far by chance: few samples in a batch.
+    """
     batch = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
     classes = int(labels.max()) + 1
 
@@ -132,6 +169,9 @@ def _sorting(labels: Tensor, sizes: list[int]) -> float:
     shuffled = [shared(labels[torch.randperm(len(labels), generator=generator)])
                 for _ in range(SHUFFLES)]  # fmt: skip
     by_chance = sum(shuffled) / SHUFFLES
+    scatter = math.sqrt(sum((one - by_chance) ** 2 for one in shuffled) / (SHUFFLES - 1))
+    if shared(labels) < by_chance + SIGMAS * scatter:
+        return 0.0
     share = torch.bincount(labels).double() / len(labels)
     largest = min(float(-torch.special.xlogy(share, share).sum()), math.log(len(sizes)))
     return (shared(labels) - by_chance) / max(largest - by_chance, 1e-9)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -24,6 +24,7 @@ LOSSES: dict[Any, str] = {
     functional.huber_loss: "absolute",
     functional.binary_cross_entropy: "bernoulli",
     functional.binary_cross_entropy_with_logits: "logits",
+    functional.kl_div: "kl",
 }
 _DIFFERENCES = (torch.sub, torch.Tensor.sub, torch.Tensor.__sub__, torch.Tensor.__rsub__)
 _SOFTMAX = (torch.softmax, functional.softmax, torch.Tensor.softmax)
@@ -33,6 +34,7 @@ _MOVES = ("View", "Squeeze", "Reshape", "Select", "Slice", "Transpose", "Permute
           "Flatten", "Clone", "Copies", "Alias", "ToCopy")  # fmt: skip
 _DEEP = 12  # of them in a row are looked through
 _CLOSE = 1e-3
+_OFTEN = 3  # times that a class occurs, from which on its share is known
 ROUNDED = 1e-2  # below it one minus a share has lost its digits
 
 
@@ -43,7 +45,7 @@ class InnerCalls(TorchFunctionMode):
         inside: says which module runs: None outside of the model.
 
     Attributes:
-        seen: the calls of losses: kind, reduction, label to ignore, outputs, targets.
+        seen: the calls of losses: kind, options, outputs, targets; reduction and loss are options.
         targets: tensors that a difference is taken from in own code, if it is a loss.
         attention: (module, mean entropy of the weights, of the largest possible).
     """
@@ -51,7 +53,7 @@ class InnerCalls(TorchFunctionMode):
     def __init__(self, inside: Callable[[], str | None]) -> None:
         super().__init__()
         self._inside = inside
-        self.seen: list[tuple[str, str, int, Tensor, Tensor]] = []
+        self.seen: list[tuple[str, dict[str, Any], Tensor, Tensor]] = []
         self.targets: list[Tensor] = []
         self.attention: list[tuple[str, float]] = []
 
@@ -80,8 +82,7 @@ class InnerCalls(TorchFunctionMode):
     def _loss(self, func: Any, out: Tensor, args: Any, kwargs: Any) -> None:
         outputs = args[0] if args else kwargs["input"]
         targets = args[1] if len(args) > 1 else kwargs["target"]
-        reduction, ignored = kwargs.get("reduction", "mean"), kwargs.get("ignore_index", -100)
-        self.seen.append((LOSSES[func], reduction, ignored, outputs, targets))
+        self.seen.append((LOSSES[func], {**kwargs, "value": float(out.mean())}, outputs, targets))
 
     def _difference(self, func: Any, out: Tensor, args: Any, kwargs: Any) -> None:
         one, two = args[:2]
@@ -89,7 +90,7 @@ class InnerCalls(TorchFunctionMode):
             return
         for outputs, targets in ((one, two), (two, one)):
             if outputs.requires_grad and any(_same(targets, known) for known in self.targets):
-                self.seen.append(("difference", "mean", -100, outputs, targets))
+                self.seen.append(("difference", {}, outputs, targets))
                 return
 
     def _attention(self, func: Any, out: Tensor, args: Any, kwargs: Any) -> None:
@@ -143,25 +144,36 @@ def entropy(weights: Tensor) -> float:
     return float((own[kept] / open_to[kept].float().log()).mean())
 
 
-def loss_call(
-    kind: str, reduction: str, ignored: int, outputs: Tensor, targets: Tensor
-) -> LossCall:
+def loss_call(kind: str, options: Mapping[str, Any], outputs: Tensor, targets: Tensor) -> LossCall:
     """What a loss was given, in numbers."""
-    x = outputs.detach().float()
-    found: dict[str, Any] = {}
-    if kind in ("cross_entropy", "nll") and x.ndim > 1 and x.shape[1] > 1:
+    x, y = outputs.detach().float(), targets.detach()
+    found: dict[str, Any] = {"value": options.get("value", math.nan)}
+    if kind in ("cross_entropy", "nll", "kl") and x.ndim > 1 and x.shape[1] > 1:
         rows = x.movedim(1, -1).reshape(-1, x.shape[1])
         found["simplex"] = bool((rows >= 0).all() and ((rows.sum(1) - 1).abs() < _CLOSE).all())
         found["log_sum"] = float(torch.logsumexp(rows, 1).abs().max())
-        if not targets.is_floating_point():
-            found["ignored"] = float((targets == ignored).float().mean())
-    elif targets.numel():
-        y = targets.detach().float()
+        found["smoothing"] = float(options.get("label_smoothing", 0.0))
+        found["bound"] = _cosine_scale(outputs)
+        if y.is_floating_point():
+            sums = y.exp().sum(1) if options.get("log_target") else y.sum(1)
+            found["target_sum"] = float(sums.max())
+        else:
+            ignored = options.get("ignore_index", -100)
+            found |= {"ignored": float((y == ignored).float().mean()), "ignored_label": ignored}
+            found["padding"] = y.ndim < 3 and _in_runs(y == ignored)
+            counts = torch.bincount(y[(y >= 0) & (y != ignored)], minlength=x.shape[1]).double()
+            found["uneven"] = _uneven(counts, options.get("weight"))
+    elif y.numel():
+        y = y.float()
         found["target_low"], found["target_high"] = float(y.min()), float(y.max())
         found["target_rms"] = float(y.square().mean().sqrt())
+        weight = options.get("pos_weight")
+        if weight is not None and weight.numel() == 1:
+            counts = torch.stack([(1 - y).sum(), y.sum()]).double()
+            found["uneven"] = _uneven(counts, torch.cat([torch.ones(1), weight.cpu().reshape(1)]))
     return LossCall(
         kind=kind,
-        reduction=reduction,
+        reduction=options.get("reduction", "mean"),
         made_by=made_by(outputs),
         shape=tuple(outputs.shape),
         target_shape=tuple(targets.shape),
@@ -172,6 +184,40 @@ def loss_call(
         zeros=float((x == 0).float().mean()),
         **found,
     )
+
+
+def _in_runs(chosen: Tensor) -> bool:
+    """Whether the chosen ones stand side by side, as padding does."""
+    row = chosen.reshape(-1)
+    share = float(row.float().mean())
+    both = float((row[1:] & row[:-1]).float().mean()) if len(row) > 1 else 0.0
+    return 0 < share < 1 and both / share > (1 + share) / 2
+
+
+def _uneven(counts: Tensor, weight: Tensor | None) -> float:
+    """How much more unequal weights make the classes that occur: 1 if not at all."""
+    kept = counts >= _OFTEN
+    if weight is None or int(kept.sum()) < 2:
+        return 1.0
+    own, new = counts[kept], (counts * weight.detach().cpu().double())[kept]
+    return float(new.max() / new.min().clamp_min(1e-300) * own.min() / own.max())
+
+
+def _cosine_scale(logits: Tensor) -> float:
+    """The largest size that logits can have, where they are products of vectors of fixed length."""
+    node: Any = logits.grad_fn
+    while node is not None and any(kind in node.name() for kind in ("Mul", "Div", *_MOVES)):
+        node = node.next_functions[0][0]
+    sides = [getattr(node, name, None) for name in ("_saved_self", "_saved_mat2")]
+    if not all(isinstance(side, Tensor) and side.ndim == 2 for side in sides):
+        return math.inf
+    norms = [s.detach().norm(dim=d) for s, d in zip(sides, (1, 0), strict=True)]
+    sizes = [float(n.mean()) for n in norms]
+    if any(bool(((n - m).abs() > _CLOSE * m).any()) for n, m in zip(norms, sizes, strict=True)):
+        return math.inf
+    largest = float((sides[0].detach() @ sides[1].detach()).abs().max())
+    factor = float(logits.detach().abs().max()) / largest if largest else math.inf
+    return factor * sizes[0] * sizes[1]
 
 
 def made_by(tensor: Tensor) -> str:

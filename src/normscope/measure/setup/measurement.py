@@ -94,7 +94,7 @@ class _Step:
                 outputs = function(leaves, batch)
             loss = objective.judged(outputs, targets)
             self.calls = _calls(calls, objective.loss, outputs, targets)
-            self.target = calls.seen[0][4].detach().clone() if calls.seen else None
+            self.target = calls.seen[0][3].detach().clone() if calls.seen else None
             self.loss = float(loss.detach())
             self.strange = _parameters_behind(loss, leaves)
             self.gradients: list[Tensor | None] = [None] * len(leaves)
@@ -162,8 +162,8 @@ def _calls(seen: InnerCalls, loss: Any, outputs: Any, targets: Any) -> tuple[Los
     """Also of the squared loss, which is a formula of ours."""
     if not seen.seen and isinstance(loss, SquaredLoss):
         pairs = zip(tensors_in(outputs), loss.compared(outputs, targets), strict=False)
-        reduction = "sum" if loss.summed else "mean"
-        seen.seen += [("squared", reduction, -100, f, y) for f, y in pairs]
+        options = {"reduction": "sum" if loss.summed else "mean"}
+        seen.seen += [("squared", options, f, y) for f, y in pairs]
     return seen.calls()
 
 
@@ -213,6 +213,9 @@ def _wiring(
         mixing_by=found.mixing_by,
         across=found.across,
         leak=found.leak,
+        shift=found.shift,
+        linear=found.linear,
+        ordered=found.ordered,
         doubling=found.doubling,
         samples=step.samples,
         skipped=found.skipped or {},

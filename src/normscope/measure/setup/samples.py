@@ -23,7 +23,9 @@ from normscope.subject.statistics import batch_norms
 ROWS = 16  # that are run: exact all the same
 SHIFTED = 0.95  # share of the targets that are the next token
 COPIED = 0.9  # share that are the token itself: then the data repeats, and says nothing
+UNSEEN = 1e-3  # change of outputs, relative, that is no more than rounding
 LEAST = 4  # tokens in a sequence
+SHIFTS = (0, 1, 2, 3, -1)  # tokens by which targets may be ahead
 NO_CALL = "loss_fn does not call the model as a whole"
 
 
@@ -38,6 +40,9 @@ class Looks:
     mixing_by: str = ""
     across: float = math.nan
     leak: float = math.nan
+    shift: int | None = None
+    linear: float = math.nan
+    ordered: float = math.nan
     doubling: float = math.nan
     skipped: dict[str, str] | None = None
 
@@ -56,6 +61,8 @@ def looks(problem: Problem, batch: Batch, given: Any, target: Tensor | None) -> 
         found.skipped = {"mixing": "the batch has a single sample", "doubling": "the same"}
         return found
     _try(found, "mixing", lambda: _mixing(found, problem, given))
+    _try(found, "linear", lambda: _linear(found, problem, given))
+    _try(found, "ordered", lambda: _ordered(found, problem, given))
     _try(found, "leak", lambda: _leak(found, problem, given, target))
     _try(found, "doubling", lambda: _doubling(found, problem, batch))
     return found
@@ -186,8 +193,9 @@ def _leak(found: Looks, problem: Problem, given: Any, target: Tensor | None) -> 
     if given is None or target is None or target.is_floating_point():
         return "" if given is not None else NO_CALL
     batch = Batch(given)
-    tokens = next((t for t in tensors_in(given) if _next_tokens(t, target)), None)
-    if tokens is None:
+    known = ((t, _shift_of(t, target)) for t in tensors_in(given))
+    tokens, found.shift = next((pair for pair in known if pair[1] is not None), (None, None))
+    if tokens is None or found.shift not in (0, 1):
         return ""
     rows, half = min(len(tokens), ROWS), tokens.shape[1] // 2
     later = tokens.clone()
@@ -198,25 +206,79 @@ def _leak(found: Looks, problem: Problem, given: Any, target: Tensor | None) -> 
     for before, after in zip(*both, strict=True):
         if before.ndim >= 2 and before.numel() % (rows * tokens.shape[1]) == 0:
             one, two = (t.reshape(rows, tokens.shape[1], -1) for t in (before, after))
-            found.leak = _relative(one[:, : half + 1], two[:, : half + 1], one)
+            change = _relative(one[:, : half + 1], two[:, : half + 1], one)
+            if found.shift == 1:
+                found.leak = change
+            elif change > UNSEEN:  # tokens may be copied, masked or denoised
+                found.shift = None
             return ""
     return "the outputs have no row for each token"
 
 
-def _next_tokens(tokens: Tensor, target: Tensor) -> bool:
-    """Whether the targets are these tokens, shifted by one."""
+def _shift_of(tokens: Tensor, target: Tensor) -> int | None:
+    """By how many tokens the targets are ahead of these; None if they are other ones."""
     if tokens.is_floating_point() or tokens.ndim != 2 or tokens.shape[1] < LEAST:
-        return False
+        return None
     rows, length = tokens.shape
-    if target.numel() == rows * length:
-        goal = target.reshape(rows, length).to(tokens)
-        copied = float((goal == tokens).float().mean())
-        return copied < COPIED and float((goal[:, :-1] == tokens[:, 1:]).float().mean()) > SHIFTED
-    if target.numel() == rows * (length - 1):
-        goal = target.reshape(rows, length - 1).to(tokens)
-        copied = float((goal == tokens[:, :-1]).float().mean())
-        return copied < COPIED and float((goal == tokens[:, 1:]).float().mean()) > SHIFTED
-    return False
+    for cut in (0, 1, 2):  # tokens that were cut off
+        if length > cut and target.numel() == rows * (length - cut):
+            goal = target.reshape(rows, length - cut).to(tokens)
+            same = {by: _agreement(tokens, goal, by) for by in SHIFTS}
+            best = max(same, key=same.__getitem__)
+            others = max(share for by, share in same.items() if by != best)
+            return best if same[best] > SHIFTED and others < COPIED else None
+    return None
+
+
+def _agreement(tokens: Tensor, goal: Tensor, by: int) -> float:
+    """Share of the targets that are the tokens so many places later; ignored ones do not count."""
+    length = min(tokens.shape[1] - max(by, 0), goal.shape[1] + min(by, 0))
+    one = tokens[:, max(by, 0) :][:, :length]
+    two = goal[:, max(-by, 0) :][:, :length]
+    counted = two >= 0
+    return float((one == two)[counted].float().mean()) if counted.any() else 0.0
+
+
+def _linear(found: Looks, problem: Problem, given: Any) -> str:
+    """Is the output for a mean of two samples the mean of their outputs?"""
+    if given is None:
+        return NO_CALL
+    leaves = [t for t in tensors_in(given) if t.ndim]
+    if len(leaves) != 1 or not leaves[0].is_floating_point():
+        return ""
+    size = min(len(leaves[0]), ROWS)
+    few = Batch(given).part(0, size)
+    run = _Evaluated(problem)
+    middle = few.mapped(lambda t: 2 * t - t.roll(1, 0) if t.ndim and t.is_floating_point() else t)
+    pair = _with_rows(run(few), size)
+    if pair is None:
+        return ""
+    place, plain = pair
+    expected, spread = 2 * plain - plain.roll(1, 0), plain - plain.roll(1, 0)
+    change = float((run(middle)[place] - expected).abs().max())
+    scale = float(spread.abs().max())
+    found.linear = change / scale if scale > 0 and math.isfinite(change) else math.nan
+    return ""
+
+
+def _ordered(found: Looks, problem: Problem, given: Any) -> str:
+    """Do the outputs change when two tokens in the middle of every sample change places?"""
+    if given is None:
+        return NO_CALL
+    leaves = [t for t in tensors_in(given) if t.ndim]
+    tokens = leaves[0] if leaves else None
+    if tokens is None or tokens.is_floating_point() or tokens.ndim != 2 or tokens.shape[1] < LEAST:
+        return ""
+    rows = min(len(tokens), ROWS)
+    turned = tokens.clone()
+    turned[:, :LEAST] = tokens[:, :LEAST].flip(1)
+    swapped = pytree.tree_map(lambda leaf: turned if leaf is tokens else leaf, given)
+    run = _Evaluated(problem)
+    both = [run(Batch(inputs).part(0, rows)) for inputs in (given, swapped)]
+    pair = _with_rows(both[0], rows)
+    if pair is not None and pair[1].ndim == 2 and bool((turned != tokens).any()):
+        found.ordered = _relative(pair[1], both[1][pair[0]], pair[1])
+    return ""
 
 
 def _doubling(found: Looks, problem: Problem, batch: Batch) -> str:

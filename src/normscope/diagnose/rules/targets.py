@@ -1,0 +1,200 @@
+"""Rules about what the loss compares: labels, class weights, targets of tokens, and its sign."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from normscope.diagnose.rules.base import Case, note, ok, problem, rule, warning
+from normscope.results import Evidence, Finding
+from normscope.results.wiring import LossCall, Wiring
+
+
+@dataclass(frozen=True)
+class IgnoredLimits:
+    """Thresholds of ``ignored-class``: share of the labels."""
+
+    share: float = 0.005
+
+
+@rule("ignored-class", "wiring", order=1.1, kind="fact", limits=IgnoredLimits())
+def ignored_class(case: Case, limits: IgnoredLimits) -> Finding | None:
+    """A label that is one of the model's classes, and that the loss leaves out."""
+    calls: tuple[LossCall, ...] = case["wiring"].calls
+    for call in calls:
+        label, share = call.ignored_label, call.ignored
+        if not 0 <= label < call.classes or share <= limits.share or share == 1:
+            continue
+        return (note if call.padding else warning)(
+            title=f"The loss ignores class {label} (ignore_index={label}): {100 * share:.2g} % of "
+            "the labels do not count",
+            evidence=(Evidence("share of the labels that is ignored", share, limits.share),),
+            meaning="They stand side by side, as padding does."
+            if call.padding
+            else "The model has an output for this class and never learns when to give it.",
+            advice=""
+            if call.padding
+            else "Use the default ignore_index=-100, or a label that is no class.",
+        )
+    return None
+
+
+@dataclass(frozen=True)
+class WeightLimits:
+    """Thresholds of ``class-weights``.
+
+    Attributes:
+        uneven: how much more unequal weights may make the classes.
+        smoothing: label smoothing, from which on labels hardly count.
+    """
+
+    uneven: float = 3.0
+    smoothing: float = 0.5
+
+
+@rule("class-weights", "wiring", order=1.2, kind="fact", limits=WeightLimits())
+def class_weights(case: Case, limits: WeightLimits) -> Finding | None:
+    """Class weights the wrong way round, or label smoothing that drowns the labels."""
+    calls: tuple[LossCall, ...] = case["wiring"].calls
+    for call in calls:
+        if call.uneven > limits.uneven:
+            times = f"{call.uneven:.0f} times" if call.uneven < 1e6 else "far"
+            return warning(
+                title=f"The class weights (weight or pos_weight) make the classes {times} more "
+                "unequal than they are",
+                evidence=(Evidence("largest / smallest class, with weights over without",
+                                   call.uneven, limits.uneven),),
+                meaning="A class with little weight is ignored: it is hardly ever predicted.",
+                advice="Weight rare classes up, not down: about one over their frequency "
+                "(pos_weight = negatives / positives).",
+            )  # fmt: skip
+        if call.smoothing >= limits.smoothing:
+            return warning(
+                title=f"Label smoothing of {call.smoothing:g} leaves little of the labels",
+                evidence=(Evidence("label smoothing", call.smoothing, limits.smoothing),),
+                meaning="Nearly equal probabilities are what the loss asks for.",
+                advice="Use label smoothing of 0.1.",
+            )
+    return None
+
+
+@dataclass(frozen=True)
+class SoftLimits:
+    """Thresholds of ``target-probabilities``: how far from probabilities targets may be."""
+
+    beyond: float = 0.01
+
+
+@rule("target-probabilities", "wiring", order=1.3, kind="fact", limits=SoftLimits())
+def target_probabilities(case: Case, limits: SoftLimits) -> Finding | None:
+    """Targets that must be probabilities, and are not."""
+    calls: tuple[LossCall, ...] = case["wiring"].calls
+    for call in calls:
+        if call.kind in ("bernoulli", "logits"):
+            beyond = max(-call.target_low, call.target_high - 1)
+            where = f"lie in {call.target_low:.3g}..{call.target_high:.3g}, not in 0..1"
+            advice = "Scale the targets to 0..1, or use a squared loss."
+        elif call.kind in ("cross_entropy", "kl") and not math.isnan(call.target_sum):
+            beyond = abs(call.target_sum - 1)
+            where = f"of a sample sum to {call.target_sum:.3g}, not to 1"
+            advice = "For several labels per sample use BCEWithLogitsLoss; else normalize them."
+        else:
+            continue
+        shown = (Evidence("how far the targets are from probabilities", beyond, limits.beyond),)
+        if beyond > limits.beyond:
+            return warning(
+                title=f"The targets {where}: the loss expects probabilities",
+                evidence=shown,
+                meaning="The loss has no lower bound, or asks for what the outputs cannot be.",
+                advice=advice,
+            )
+    return None
+
+
+@dataclass(frozen=True)
+class BoundLimits:
+    """Thresholds of ``bounded-logits``: share of the loss of equal probabilities that remains."""
+
+    remains: float = 0.4
+
+
+@rule("bounded-logits", "wiring", order=1.4, kind="fact", limits=BoundLimits())
+def bounded_logits(case: Case, limits: BoundLimits) -> Finding | None:
+    """Logits that are cosines: without a scale no class can become likely."""
+    calls: tuple[LossCall, ...] = case["wiring"].calls
+    for call in calls:
+        tanh = call.made_by == "Tanh"
+        bound = 1.0 if tanh and call.kind == "cross_entropy" else call.bound
+        if call.classes < 2 or not bound < math.inf:
+            continue
+        least = math.log1p((call.classes - 1) * math.exp(-2 * bound))
+        chance = math.log(call.classes)
+        shown = (Evidence("lowest possible loss / that of equal probabilities", least / chance,
+                          limits.remains),)  # fmt: skip
+        if least < limits.remains * chance:
+            continue
+        made = "end in a tanh" if tanh else "are cosines of unit vectors"
+        return warning(
+            title=f"The logits {made}, limited to {bound:.2g}: the loss cannot fall below "
+            f"{least:.3g} (equal probabilities: {chance:.3g})",
+            evidence=shown,
+            meaning="The softmax of such a narrow range is nearly uniform.",
+            advice="Remove the tanh in front of the loss."
+            if tanh
+            else "Divide cosines by a temperature of 0.05 to 0.2; do not multiply by it.",
+        )
+    return None
+
+
+@rule("loss-sign", "wiring", order=1, kind="fact")
+def loss_sign(case: Case) -> Finding | None:
+    """Training that goes uphill."""
+    found: Wiring = case["wiring"]
+    call = found.call
+    value = math.nan if call is None else call.value
+    flipped = value > 0 and math.isclose(found.loss, -value, rel_tol=0.05)
+    if not (flipped or found.optimizer.maximizes):
+        return None
+    what = "The optimizer maximizes the loss (maximize=True)"
+    if flipped and call is not None:
+        what = f"The sign of the loss is flipped: the {call.kind} loss of {value:.3g} is taken as "
+        what += f"{found.loss:.3g}, and training makes it as large as it can"
+    return None if flipped and found.optimizer.maximizes else problem(
+        title=what,
+        evidence=(Evidence("loss of the first batch", found.loss),),
+        meaning="Every update makes the predictions worse.",
+        advice="Minimize the loss: remove the minus sign, or maximize=True.",
+    )  # fmt: skip
+
+
+@rule("shifted-tokens", "wiring", order=3.4, kind="fact")
+def shifted_tokens(case: Case) -> Finding | None:
+    """Targets that are the tokens shifted by another number than one."""
+    found: Wiring = case["wiring"]
+    if found.shift is None:
+        return None
+    shown = (Evidence("tokens by which the targets are ahead of the inputs", found.shift, 1.0),)
+    if found.shift == 1:
+        return ok(
+            title="The targets are the next tokens",
+            evidence=shown,
+            meaning="Labels and inputs are shifted once.",
+        )
+    far = f"{abs(found.shift)} token{'s' * (abs(found.shift) > 1)}"
+    if found.shift == 0:
+        title = "The labels are the input tokens themselves, not the next tokens: they are not "
+        title += "shifted"
+    elif found.shift > 1:
+        title = (
+            f"The labels are shifted by {far}, not by one: what is learned is not the next token"
+        )
+    else:
+        title = f"The labels are shifted the wrong way, {far} back"
+    return warning(
+        title=title,
+        evidence=shown,
+        meaning="Some models shift the labels themselves (those of Hugging Face do)."
+        if found.shift > 1
+        else "The model sees what it has to predict.",
+        advice="Shift the labels against input_ids by one position, once.",
+    )
