@@ -167,6 +167,9 @@ def test_preresnet_with_and_without_the_final_norm():
     y = block.conv1(torch.relu(block.norm1(x)))
     y = block.conv2(torch.relu(block.norm2(y)))
     torch.testing.assert_close(block(x), y + block.shortcut(x))
+    projected = cifar_preresnet(8, shortcut="projection").stage2[0].shortcut
+    assert [type(layer).__name__ for layer in projected] == ["Conv2d", "BatchNorm2d"]
+    assert projected(x).shape == block(x).shape
 
 
 def test_norms_at_chosen_layers_only():

@@ -128,10 +128,11 @@ def cifar_preresnet(
     classes: int = 10,
     channels: int = 3,
     width: int = 16,
+    shortcut: str = "pad",
     final_norm: bool = True,
     **design: Any,
 ) -> nn.Module:
-    """The full pre-activation ResNet of depth 6n + 2, option-A shortcuts.
+    """The full pre-activation ResNet of depth 6n + 2.
 
     ``norm_layers`` counts a norm with the layer whose input it is.
 
@@ -140,19 +141,22 @@ def cifar_preresnet(
         classes: number of outputs.
         channels: number of image channels.
         width: channels of the first of three stages.
+        shortcut: as in ``cifar_resnet``; a projection reads the block's input.
         final_norm: norm and activation between the last block and pooling; without it this is
             Huang's PreResNet_v.
         **design: the fields of ``Design``.
     """
+    check_choice("shortcut", shortcut, SHORTCUTS)
     blocks = _blocks_per_stage(depth)
     maker = Maker(Design(**design))
 
     def block(inputs: int, outputs: int, stride: int) -> nn.Module:
-        shortcut = _option_a(inputs, outputs, stride)
-        return PreBlock(maker, inputs, outputs, stride=stride, shortcut=shortcut)
+        way = _option_a(inputs, outputs, stride)
+        return PreBlock(maker, inputs, outputs, stride=stride, shortcut=way)
 
+    made = projecting(maker, PreBlock) if shortcut == "projection" else block
     parts: Parts = [("conv1", maker.conv(channels, width))]
-    parts += stages(width, [width, 2 * width, 4 * width], blocks, block)
+    parts += stages(width, [width, 2 * width, 4 * width], blocks, made)
     if final_norm:
         parts += [("final_norm", maker.norm_before_next(4 * width)), ("act", maker.activation())]
     return maker.network([*parts, *top(maker, 4 * width, classes)])

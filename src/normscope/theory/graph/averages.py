@@ -124,6 +124,17 @@ def _stein(
     step: Any,
 ) -> Array:
     """The integrand at one tau; ``step`` = tau / N."""
+    if m.alpha is m.d and algebra.axes > 1:  # one kink: nearly all is S B S with S = 1 - step C
+        s = algebra.eye() - step * c
+        sb = algebra.product(s, b)
+        sbs = algebra.product(sb, s)
+        part = step / 2 * (algebra.trace(b) - algebra.trace(sb))
+        own = algebra.diagonal(sbs)
+        gap = (own - algebra.diagonal(b)) / 2
+        made = m.d * sbs + kappa * part
+        made += m.beta * (ratio * algebra.columns(gap) + algebra.rows(gap) / ratio)
+        part = part.reshape(-1, 1)
+        return algebra.with_diagonal(made, m.m0 * (own + algebra.diagonal(c) * part))
     bc = algebra.product(b, c)
     cbc = algebra.product(c, bc)
     trace = algebra.trace(bc)
@@ -141,7 +152,9 @@ def _stein(
 
 def piecewise_value(sphere: Sphere, below: float) -> Array:
     """E phi(xhat) phi(xhat') for a piecewise linear phi, exact."""
-    return _over_tau(sphere, below, slopes=False)
+    if below not in sphere.known:  # an activation and the gain before it ask for the same
+        sphere.known[below] = _over_tau(sphere, below, slopes=False)
+    return sphere.known[below]
 
 
 def frozen_slope(sphere: Sphere, below: float) -> Array:

@@ -22,8 +22,8 @@ class Source:
     """Where a part of Theta comes from.
 
     Attributes:
-        layer: name of the node; ``""`` where all layers of a kind stand together.
-        kind: weight, bias, gamma or beta.
+        layer: name of the node; ``""`` where all layers before the last stand together.
+        kind: weight, bias, gamma or beta; ``""`` where they stand together.
         head: whether it belongs to the last layer with weights.
         grows: whether it is proportional to the width of the network.
     """
@@ -86,7 +86,8 @@ def propagate(
         kernel: K of the data, in ``algebra``.
         algebra: the level of detail.
         statistics: what batch norm does, where its node does not say.
-        by_layer: one slice of Theta for each layer and kind, instead of each kind.
+        by_layer: one slice of Theta for each layer and kind. Else a few slices: the last layer, the
+            others, and in each what grows with the width.
         gradients: also the power of gradients at each layer.
     """
     shapes = graph.shapes
@@ -138,7 +139,7 @@ def _sources(graph: Graph, by_layer: bool) -> tuple[tuple[Source, ...], dict[tup
     for name, kind in graph.counts():
         grows = kind == "weight" and name not in fixed
         last = head is not None and name == head.name
-        source = Source(name if by_layer or last else "", kind, last, grows)
+        source = Source(name, kind, last, grows) if by_layer else Source("", "", last, grows)
         slots[name, kind] = made.setdefault(source, len(made))
     return tuple(made), slots
 

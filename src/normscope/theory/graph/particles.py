@@ -115,7 +115,9 @@ class Series:
         if not self.count or not wanted:
             return [np.asarray(w.products.sum() + w.left) for w in wanted]
         shape = rho[0].shape
-        flat = [r.reshape(-1) for r in rho]
+        # a function of symmetric correlations is symmetric: half of the pairs are enough
+        square = len(shape) > 1 and shape[-1] == shape[-2]
+        flat = [_half(r) if square else r.reshape(-1) for r in rho]
         table = np.stack([w.products for w in wanted])
         used = np.flatnonzero(np.any(table != 0, axis=0))
         out = np.empty((len(wanted), flat[0].size))
@@ -135,7 +137,20 @@ class Series:
                     left = np.array([wanted[i].left for i in rows])[:, None]
                     shaped = shape_of(np.clip(mean, -1.0, 1.0), self.degree)
                     out[rows, start : start + CHUNK] += left * shaped
-        return [row.reshape(shape) for row in out]
+        return [_mirrored(row, shape) if square else row.reshape(shape) for row in out]
+
+
+def _half(kernel: Array) -> Array:
+    rows, columns = np.tril_indices(kernel.shape[-1])
+    return kernel[..., rows, columns].reshape(-1)
+
+
+def _mirrored(half: Array, shape: tuple[int, ...]) -> Array:
+    made = np.empty(shape)
+    rows, columns = np.tril_indices(shape[-1])
+    made[..., rows, columns] = half.reshape(*shape[:-2], -1)
+    made[..., columns, rows] = made[..., rows, columns]
+    return made
 
 
 class Own:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -36,6 +36,7 @@ class Sphere:
         kernel: E[xhat xhat^T].
         dimension: (tr C)^2 / tr C^2 of that kernel; N - 1 for independent sites.
         nodes: tau and weights W dtau, whose sum is ``inverse``.
+        known: E phi phi' of piecewise linear phi by its slope below zero, once it is computed.
     """
 
     algebra: Algebra
@@ -46,6 +47,7 @@ class Sphere:
     kernel: Array
     dimension: float
     nodes: tuple[tuple[float, float], ...]
+    known: dict[float, Array] = field(default_factory=dict)
 
     def mean(self, integrand: Callable[[Any, Array], Array]) -> Array:
         """Int W f(tau, C_tau) dtau, C_tau the covariance of x at tau."""
