@@ -1,7 +1,5 @@
 """Claims of the papers, as data: one file per paper."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import sys

@@ -1,7 +1,5 @@
 """An experiment: one run that many claims read, at three scales."""
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 from collections.abc import Callable, Mapping, Sequence

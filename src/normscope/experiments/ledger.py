@@ -1,7 +1,5 @@
 """From outcomes to rows of the ledger, and back: is every verdict what its observation gives?"""
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter

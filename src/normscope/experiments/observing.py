@@ -3,8 +3,6 @@
 An observation may hold numpy arrays: ``reproduce.outcome`` makes plain data of them once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,13 +12,15 @@ from normscope.checks import Array
 from normscope.experiments.experiment import Experiment, Scale, every_value
 from normscope.results.observations import columns, exact, fitted_minimum, over_sizes, parts
 from normscope.results.panel import Curve, Panel, curve
+from normscope.results.rules import fitted_slope
 from normscope.sweeps.panels import arm_bars, arm_curves, training_panel
+from normscope.sweeps.plan import grid
 from normscope.sweeps.table import Table, by_seed, paired
 
 __all__ = [
-    "Curve", "Experiment", "Panel", "Scale", "Table", "arm_bars", "arm_curves", "by_seed",
-    "columns", "curve", "every_value", "exact", "fitted_minimum", "over_sizes", "paired", "parts",
-    "slopes", "training_panel",
+    "Array", "Curve", "Experiment", "Panel", "Scale", "Table", "arm_bars", "arm_curves", "by_seed",
+    "columns", "curve", "every_value", "exact", "fitted_minimum", "fitted_slope", "grid",
+    "over_sizes", "paired", "parts", "slopes", "training_panel",
 ]  # fmt: skip
 
 

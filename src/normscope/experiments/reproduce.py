@@ -1,7 +1,5 @@
 """Run experiments in a folder that survives kills, and judge the claims that read them."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

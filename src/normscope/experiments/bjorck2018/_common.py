@@ -1,7 +1,5 @@
 """What the experiments share: networks, images, fits."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """ResNet-110 at initialization: what the claims read, and the panels."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -9,9 +7,8 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from normscope.checks import Array
 from normscope.experiments.bjorck2018._common import NAMES, slope
-from normscope.experiments.observing import Panel, Table, curve, parts
+from normscope.experiments.observing import Array, Panel, Table, curve, parts
 
 WAYS = ("pad", "projection")
 MAIN, TABLE = (18, 54, 90), (18, 19, 54, 55, 90, 91)

@@ -1,7 +1,5 @@
 """Training runs of ResNets as in the paper's Fig. 1, and what they leave."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -5,8 +5,6 @@ The ceiling of a network is the lowest rate at which ten updates diverge; above 
 dead, which does not diverge.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -15,9 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from normscope.checks import Array
 from normscope.experiments.bjorck2018._common import images, layer, resnet, slope
-from normscope.experiments.observing import Panel, Scale, Table, curve, parts
+from normscope.experiments.observing import Array, Panel, Scale, Table, curve, parts
 from normscope.train import fit, max_stable_lr
 
 CHANCE = math.log(10)

@@ -1,14 +1,11 @@
 """The update that makes an unnormalized ResNet-110 diverge: Figs 5 and 6."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
 
-from normscope.checks import Array
 from normscope.experiments.bjorck2018._common import DIGITS, images, resnet, slope
-from normscope.experiments.observing import Panel, Scale, Table, curve, parts
+from normscope.experiments.observing import Array, Panel, Scale, Table, curve, parts
 from normscope.train import diverging_update
 
 PATH = np.linspace(0, 1, 21)

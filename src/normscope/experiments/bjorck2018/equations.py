@@ -1,7 +1,5 @@
 """Identities, and least squares: Eqs (1), (3), (4), (11), (12) and Sec. 4."""
 
-from __future__ import annotations
-
 import itertools
 from bisect import bisect_left
 from typing import Any
@@ -11,11 +9,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from normscope.checks import Array
-from normscope.experiments.observing import Panel, Scale, Table, columns, curve
+import normscope as ns
+from normscope.experiments.observing import Array, Panel, Scale, Table, columns, curve
 from normscope.measure.layer_signals import layer_signals
-from normscope.measure.probes.gradients import gradients
-from normscope.nn.norm import BatchNorm
 from normscope.seeds import numpy_generator
 from normscope.theory import randmat
 
@@ -85,7 +81,7 @@ def _scaled(factors: list[Array]) -> dict[str, Any]:
 def _identities() -> dict[str, Any]:
     """Eq. (1) against torch's layer; Eqs (4) and (11) against autograd."""
     x = torch.randn(8, 3, 5, 5).double()
-    ours, torchs = BatchNorm(3).double(), nn.BatchNorm2d(3).double()
+    ours, torchs = ns.BatchNorm(3).double(), nn.BatchNorm2d(3).double()
     mean, var = x.mean((0, 2, 3), keepdim=True), x.var((0, 2, 3), correction=0, keepdim=True)
     written = (x - mean) / (var + torchs.eps).sqrt()
     errors = [_relative(f, torchs(x)) for f in (ours(x), written)]
@@ -93,7 +89,7 @@ def _identities() -> dict[str, Any]:
     net = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(), nn.Conv2d(4, 5, 3, padding=1),
                         nn.Flatten(), nn.Linear(125, 4)).double()  # fmt: skip
     labels = torch.randint(4, (8,))
-    found = gradients(net, (x, labels), "cross_entropy")
+    found = ns.gradients(net, (x, labels), "cross_entropy")
     loss: Any = functional.cross_entropy(net(x), labels)
     loss.backward()
     terms, order = [], []

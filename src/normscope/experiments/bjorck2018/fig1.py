@@ -4,8 +4,6 @@ Stand-ins of ResNet-110: ResNet-14 of width 8, 5000 images of 16 x 16 pixels, no
 lower the rate, the more updates, as in the paper.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What only the authors' own scale can show: the left of Fig. 17, and the rate of Sec. 2."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from normscope.experiments.bjorck2018 import _runs as runs

@@ -4,8 +4,6 @@ Two settings, because the paper does not say which it used: shortcuts that pad a
 everywhere ("pad"), and 1 x 1 projections with torch's default in the linear layer ("projection").
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -15,11 +13,10 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn import grad as torch_grad
 
-from normscope.checks import Array
 from normscope.experiments.bjorck2018 import _init_views as views
 from normscope.experiments.bjorck2018._common import DIGITS, density, images, layer, resnet
 from normscope.experiments.bjorck2018._init_views import CLASSES, SHOWN, WAYS
-from normscope.experiments.observing import Scale
+from normscope.experiments.observing import Array, Scale
 from normscope.measure.probes.signals import signals
 
 _weight_gradient: Any = torch_grad.conv2d_weight

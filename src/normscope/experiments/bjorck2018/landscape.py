@@ -1,15 +1,12 @@
 """The loss along the gradient, on the first and on the fifth batch: Fig. 24."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
 
+import normscope as ns
 from normscope.experiments.bjorck2018._common import DIGITS, NAMES, images, resnet
 from normscope.experiments.observing import Panel, Scale, Table, curve
-from normscope.measure.probes.landscape import landscape
-from normscope.train import fit
 
 RATES = {"none": 1e-4, "batch": 0.1}
 STEPS = [0.0, *(m * 10.0**e for e in range(-6, 1) for m in (1, 3)), 10.0]
@@ -28,8 +25,10 @@ def trial(
     made: dict[str, Any] = {}
     for name, chosen in (("first", batches[0]), ("fifth", batches[4])):
         if name == "fifth":
-            fit(net, batches[:4], "cross_entropy", lr=RATES[norm], momentum=0.9, steps=4, seed=seed)
-        found = landscape(net, [chosen], "cross_entropy", distances=STEPS, layers=[1])
+            ns.fit(
+                net, batches[:4], "cross_entropy", lr=RATES[norm], momentum=0.9, steps=4, seed=seed
+            )
+        found = ns.landscape(net, [chosen], "cross_entropy", distances=STEPS, layers=[1])
         made[name] = np.nan_to_num(found.loss, nan=CAP, posinf=CAP)
         made[f"{name}_decrease"] = found.largest_decrease or LEAST
     return made

@@ -4,8 +4,6 @@ The network of Fig. 1 with equal numbers of epochs. Statistics are those of 16 i
 since the noise of batch norm itself depends on the number.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from normscope.experiments.bjorck2018 import _runs as runs

@@ -1,7 +1,5 @@
 """Products of random matrices: Theorem 1 and Figs 8 to 12."""
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 

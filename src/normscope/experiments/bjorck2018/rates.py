@@ -4,16 +4,13 @@ Stand-ins: ResNet-32 of width 8, 5000 images of 16 x 16 pixels, batches of 32, e
 updates in all arms.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
 import numpy as np
 
-from normscope.checks import Array
 from normscope.experiments.bjorck2018 import _runs as runs
-from normscope.experiments.observing import Panel, Scale, Table, curve, parts
+from normscope.experiments.observing import Array, Panel, Scale, Table, curve, parts
 
 RATES = {"none": (0.1, 0.03, 0.01, 0.003), "lsuv": (0.1, 0.03, 0.01, 0.003),
          "batch": (1.0, 0.1, 0.03, 0.01, 0.003)}  # fmt: skip

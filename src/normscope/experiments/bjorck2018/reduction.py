@@ -1,7 +1,5 @@
 """Proposition 1 of App. C: one layer of a linear network as least squares of its own."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

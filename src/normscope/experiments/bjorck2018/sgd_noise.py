@@ -1,18 +1,15 @@
 """The noise of stochastic gradients: Eq. (2)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
 import torch
 from torch.nn import functional
 
+import normscope as ns
 from normscope.experiments.bjorck2018._common import images
 from normscope.experiments.observing import Panel, Scale, Table, columns, curve
 from normscope.measure.layer_signals import layer_signals
-from normscope.measure.probes.noise import gradient_noise
-from normscope.nn import network
 from normscope.seeds import numpy_generator
 
 SIZES, COUPLED = (1, 8, 64, 512), (8, 32, 128)
@@ -21,11 +18,11 @@ SIZES, COUPLED = (1, 8, 64, 512), (8, 32, 128)
 def trial(seed: int, data: str, samples: int, draws: int, coupled: int) -> dict[str, Any]:
     """Noise of simulated batches over the formula, for one network with one hidden layer."""
     drawn = images(data, samples, seed).flat()
-    net: Any = network(f"mlp:{drawn.images.shape[1]}-32-10", norm=None, seed=seed).double()
+    net: Any = ns.network(f"mlp:{drawn.images.shape[1]}-32-10", norm=None, seed=seed).double()
     drawn = drawn.to(dtype=torch.float64)
     gram = _gram(net, drawn)
     sizes = [b for b in SIZES if 2 * b <= samples]
-    exact = gradient_noise(net, drawn, "cross_entropy", batch_sizes=sizes)
+    exact = ns.gradient_noise(net, drawn, "cross_entropy", batch_sizes=sizes)
     formulas = (exact.with_replacement[0], exact.without_replacement[0])
     rng = numpy_generator(seed, "batches")
     spread = float(np.trace(gram) ** 2 / np.sum(gram**2))  # effective dimension of the noise
@@ -61,9 +58,9 @@ def _noise(gram: Any, weights: Any) -> Any:
 def _coupled(seed: int, data: str, samples: int) -> list[float]:
     """Batch size times noise of a network with batch norm, as of independent samples."""
     drawn = images(data, samples, seed)
-    net: Any = network("resnet8", width=4, channels=drawn.images.shape[1], seed=seed)
+    net: Any = ns.network("resnet8", width=4, channels=drawn.images.shape[1], seed=seed)
     sizes = [b for b in COUPLED if 4 * b <= samples]
-    found = gradient_noise(net, drawn, "cross_entropy", batch_sizes=sizes, draws=64, seed=seed)
+    found = ns.gradient_noise(net, drawn, "cross_entropy", batch_sizes=sizes, draws=64, seed=seed)
     b = np.array(sizes)
     return list(found.without_replacement[0] * b * (samples - 1) / (samples - b))
 

@@ -1,7 +1,5 @@
 """Small ResNet-110s after some training: do the issues of initialization persist?"""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Figure XI: gradient explosion and weight domination in deep networks with BN."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

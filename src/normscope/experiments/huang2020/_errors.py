@@ -1,16 +1,13 @@
 """Training runs with errors on training and test images, as in Fig. XII and Table B."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
+import normscope as ns
 from normscope.data import DataSet, FlipAndCrop, load_data
 from normscope.experiments.huang2020._training import DIVERGED, late
-from normscope.nn import network
-from normscope.subject.transforms import apply_transform
 from normscope.train import Event, evaluate, fit
 
 RANDOM = "random:3x{0}x{0},samples=64,classes=10"  # for smoke runs
@@ -32,8 +29,8 @@ def trial(
                   (("train", images), ("test", test)))  # fmt: skip
     places = ("before-last",) if last else ()
     named = None if norm == "none" else norm
-    model = network(net, norm=named, extra_norms=places, init=init, seed=seed)
-    model = apply_transform(model, f"freeze:{freeze}") if freeze else model
+    model = ns.network(net, norm=named, extra_norms=places, init=init, seed=seed)
+    model = ns.apply_transform(model, f"freeze:{freeze}") if freeze else model
     at = [round(k * steps / moments) for k in range(moments + 1)]
     parts = {"training": seen.rows(slice(len(held))), "test": held}
     errors = {name: np.full(len(at), 0.9) for name in parts}  # a diverged network guesses

@@ -1,7 +1,5 @@
 """Figures I to IV: full curvature matrices of small MLPs and their blocks, without and with BN."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -10,11 +8,8 @@ import numpy as np
 import torch
 from scipy import stats
 
-from normscope.checks import Array
-from normscope.data import load_data
-from normscope.experiments.observing import Experiment, Panel, Scale, Table, curve, parts
-from normscope.measure import conditioning
-from normscope.nn import network
+import normscope as ns
+from normscope.experiments.observing import Array, Experiment, Panel, Scale, Table, curve, parts
 from normscope.results import MomentSpectrum
 
 SHARES = (0.5, 0.8, 0.9)
@@ -25,7 +20,7 @@ EPS = float(np.finfo(float).eps)
 
 def small_images(data: str, samples: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Rows in float64: digits, or MNIST as 12 x 12 (means of 2 x 2 of the middle 24 x 24)."""
-    chosen = load_data(data).subset(samples, seed)
+    chosen = ns.load_data(data).subset(samples, seed)
     images = chosen.images
     if images.shape[-1] == 28:
         images = torch.nn.functional.avg_pool2d(images[..., 2:26, 2:26], 2)
@@ -36,7 +31,7 @@ def small_mlp(inputs: int, depth: int, width: int, norm: str, seed: int) -> torc
     """A bias-free MLP of ``depth`` weight matrices in float64, with torch's old default init."""
     widths = "-".join(map(str, [inputs, *[width] * (depth - 1), 10]))
     named = None if norm == "none" else norm
-    net = network(f"mlp:{widths}", norm=named, bias=False, init="lecun-uniform", seed=seed)
+    net = ns.network(f"mlp:{widths}", norm=named, bias=False, init="lecun-uniform", seed=seed)
     return net.double()
 
 
@@ -46,7 +41,7 @@ def trial(
     """Spectra of the matrix of all weights and of its blocks, for one network and kind."""
     x, y = small_images(data, samples, seed)
     net = small_mlp(x.shape[1], depth, width, norm, seed)
-    found = conditioning(
+    found = ns.conditioning(
         net, (x, y), "cross_entropy", kind=kind, exact="full", batch_size=samples, seed=seed
     )
     spectra = [b.spectrum for b in (found.full, *found.blocks) if b is not None]

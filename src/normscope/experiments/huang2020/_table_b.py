@@ -1,7 +1,5 @@
 """Table B: networks without BN, with and without a single BN before the last layer."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Training runs with second moments of every layer on fixed images, as in Figs V to XI and XV."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,11 +7,9 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from normscope.checks import Array
+import normscope as ns
 from normscope.data import DataSet, load_data
-from normscope.experiments.observing import Panel, Table, columns, curve, training_panel
-from normscope.nn import network
-from normscope.subject.transforms import apply_transform
+from normscope.experiments.observing import Array, Panel, Table, columns, curve, training_panel
 from normscope.train import SecondMoments, TrainingRun, fit
 
 SHARES = (0.5, 0.8, 1.0)
@@ -42,8 +38,8 @@ def trial(
     options: dict[str, Any] = {} if flat else {"channels": chosen.images.shape[1]}
     chosen = chosen.flat() if flat else chosen
     named = None if norm == "none" else norm
-    model = network(net, norm=named, init=init, seed=seed, **options)
-    model = apply_transform(model, f"freeze:{freeze}") if freeze else model
+    model = ns.network(net, norm=named, init=init, seed=seed, **options)
+    model = ns.apply_transform(model, f"freeze:{freeze}") if freeze else model
     more: dict[str, Any] = {"counted": counted, "layers": layers or None, "weights": weights}
     moments = second_moments(model, chosen, at, measured, **more)
     run = fit(

@@ -1,15 +1,12 @@
 """Figure VII: the 20-layer MLP under Adam, Plain and BN."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
 
-from normscope.checks import Array
 from normscope.experiments.huang2020 import _training as runs
 from normscope.experiments.huang2020.mlp_training import mlp
-from normscope.experiments.observing import Panel, Scale, Table, parts
+from normscope.experiments.observing import Array, Panel, Scale, Table, parts
 
 RATES = (1e-3, 5e-4, 1e-4)
 SGD: dict[str, Any] = {"optimizer": "sgd", "norm": "none"}

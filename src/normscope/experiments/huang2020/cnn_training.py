@@ -1,7 +1,5 @@
 """Figures VIII and IX: VGG-20 and ResNet-20 on CIFAR-10, Plain and BN."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from normscope.experiments.huang2020 import _training as runs

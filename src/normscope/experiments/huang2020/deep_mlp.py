@@ -1,7 +1,5 @@
 """Figure XI (a): a 100-layer MLP with BN in its first seven updates."""
 
-from __future__ import annotations
-
 import math
 
 from normscope.experiments.huang2020._deep import experiment

@@ -1,7 +1,5 @@
 """Figure XI (b): a 110-layer VGG-style network with BN in its first seven updates."""
 
-from __future__ import annotations
-
 from normscope.experiments.huang2020._deep import experiment
 
 EXPERIMENT = experiment(

@@ -1,7 +1,5 @@
 """Section C.2: freezing the low layers of a five-layer MLP with BN."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

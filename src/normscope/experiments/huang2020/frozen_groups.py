@@ -1,7 +1,5 @@
 """Figure XII: a 16-layer VGG with BN whose low groups of three convolutions are frozen."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

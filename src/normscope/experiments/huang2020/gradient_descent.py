@@ -1,7 +1,5 @@
 """Section C.1: does full-batch gradient descent give the signs of SGD in Figs V and VI?"""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

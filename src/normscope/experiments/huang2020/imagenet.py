@@ -4,19 +4,16 @@ The paper scale reads the folder ``imagenet`` below that of the variable ``NORMS
 ``train`` and ``val``, one folder for each class.
 """
 
-from __future__ import annotations
-
 import os
 from typing import Any
 
 import numpy as np
 
+import normscope as ns
 from normscope.data import FlipAndCrop, load_data
 from normscope.experiments.huang2020 import _training as runs
 from normscope.experiments.huang2020.printed import ARMS, TABLE_A
 from normscope.experiments.observing import Panel, Scale, Table, curve
-from normscope.nn import network
-from normscope.train import evaluate, fit
 
 SETUPS = dict(zip(ARMS, ((1e-4, 0.0), (2e-4, 0.0), (1e-4, 0.3)), strict=True))
 HELD = 50_000
@@ -32,19 +29,19 @@ def trial(
     place = data.replace("$DATA", os.environ.get("NORMSCOPE_DATA", "."))
     seen, held = (load_data(place, split) for split in ("train", "test"))
     decay, dropout = SETUPS[setup]
-    model = network(
+    model = ns.network(
         f"imagenet-resnet{depth}", norm=None if norm == "none" else norm, dropout=dropout,
         extra_norms=("before-last",) if last else (), init="he-fan-out", seed=seed,
         classes=seen.num_classes, width=width,
     )  # fmt: skip
     moments = runs.second_moments(model, seen, at, batch)
-    run = fit(
+    run = ns.fit(
         model, seen, "cross_entropy", lr=0.1, momentum=0.9, weight_decay=decay, schedule="epoch",
         steps=steps or 100 * (len(seen) // batch), batch_size=batch, drop_last=True, seed=seed,
         augment=FlipAndCrop(), callbacks=[moments] if at else [],
     )  # fmt: skip
     sample = seen.rows(np.arange(min(HELD, len(seen))))
-    shares = [evaluate(model, part).accuracy for part in (sample, held)]
+    shares = [ns.evaluate(model, part).accuracy for part in (sample, held)]
     errors: dict[str, Any] = {n: 1 - (v or 0.0) for n, v in zip(ERRORS, shares, strict=True)}
     errors |= {"training images": len(sample), "test images": len(held)}
     thin = run.losses[:: max(1, len(run.losses) // 500)]

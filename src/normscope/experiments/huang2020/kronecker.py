@@ -1,7 +1,5 @@
 """Lemma 1 and Proposition 1: eigenvalues of a Kronecker product."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A stand-in for Figure XIV: ResNet-20 on CIFAR-10 with and without a BN before the last layer."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from normscope.experiments.huang2020 import _training as runs

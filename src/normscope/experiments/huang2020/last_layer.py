@@ -1,14 +1,11 @@
 """Figure XV and Section D.3: the input of the last layer, with and without a BN before it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
 
-from normscope.checks import Array
 from normscope.experiments.huang2020 import _training as runs
-from normscope.experiments.observing import Panel, Scale, Table, curve, parts
+from normscope.experiments.observing import Array, Panel, Scale, Table, curve, parts
 
 NETS = {
     "ResNet": "resnet{depth}:width={width}",

@@ -1,7 +1,5 @@
 """Figure III: an MLP with four layers of 24 units."""
 
-from __future__ import annotations
-
 from normscope.experiments.huang2020._matrices import experiment
 
 FIGURES = {"F": "Fig. III", "M": "Fig. III"}

@@ -1,7 +1,5 @@
 """Figure IV: an MLP with four layers of 36 units."""
 
-from __future__ import annotations
-
 from normscope.experiments.huang2020._matrices import experiment
 
 FIGURES = {"F": "Fig. IV", "M": "Fig. IV"}

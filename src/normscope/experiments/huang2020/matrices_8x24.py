@@ -1,7 +1,5 @@
 """Figures I and II: an MLP with eight layers of 24 units."""
 
-from __future__ import annotations
-
 from normscope.experiments.huang2020._matrices import experiment
 
 FIGURES = {"F": "Fig. I", "M": "Fig. II"}

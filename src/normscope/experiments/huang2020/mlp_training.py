@@ -1,16 +1,13 @@
 """Figures V, VI and XIII: a 20-layer MLP under SGD, Plain and BN, two initializations."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
 from scipy import stats
 
-from normscope.checks import Array
 from normscope.experiments import observing
 from normscope.experiments.huang2020 import _training as runs
-from normscope.experiments.observing import Panel, Scale, Table, columns, curve, parts
+from normscope.experiments.observing import Array, Panel, Scale, Table, columns, curve, parts
 
 INITS = {"lecun-uniform": "random init", "he": "He init"}
 SETTINGS = {"init": [*INITS], "norm": [*runs.NORMS]}

@@ -1,7 +1,5 @@
 """Tables A and B and Section B: arithmetic on what is printed."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

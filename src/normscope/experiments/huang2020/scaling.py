@@ -1,7 +1,5 @@
 """Theorems 1 and 2 and equations (1) to (9): what scaled weights do to signals and gradients."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -9,12 +7,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from normscope.checks import Array
-from normscope.experiments.observing import Scale
-from normscope.measure import conditioning
+import normscope as ns
+from normscope.experiments.observing import Array, Scale
 from normscope.measure.layer_signals import Loss, Signals, layer_signals
-from normscope.nn import BatchNorm, network
-from normscope.subject.transforms import apply_transform
 
 WIDTHS, FACTORS, SAMPLES = (8, 12, 12, 12, 5), (0.7, 1.6, 0.5, 2.2), 64
 SIZE, DEPTH, TOTAL = max(WIDTHS), len(FACTORS), math.prod(FACTORS)
@@ -30,7 +25,7 @@ def make(
     options = {"norm_options": {"eps": eps}} if norm else {}
     extra = ("output",) if last else ()
     name = "mlp:" + "-".join(map(str, WIDTHS))
-    return network(
+    return ns.network(
         name, norm=norm, bias=False, activation=activation, seed=seed, extra_norms=extra, **options
     ).double()
 
@@ -38,7 +33,7 @@ def make(
 def scaled(net: nn.Module) -> nn.Module:
     """A copy with the weights of layer k multiplied by the k-th factor."""
     for number, factor in enumerate(FACTORS, 1):
-        net = apply_transform(net, f"scale-weights:layer{number}={factor}")
+        net = ns.apply_transform(net, f"scale-weights:layer{number}={factor}")
     return net
 
 
@@ -75,7 +70,7 @@ def theorem1(activation: str, x: Tensor, target: Tensor, seed: int) -> dict[str,
             "thm1-weight-gradient": law(old, new, "dw", mu * BEFORE * BEHIND),
         }
         worst = {name: max(error, worst.get(name, 0.0)) for name, error in errors.items()}
-    found = [conditioning(n, (x, target), _against).lambda_max("inputs") for n in (net, other)]
+    found = [ns.conditioning(n, (x, target), _against).lambda_max("inputs") for n in (net, other)]
     ratios = found[1] / found[0] / BEFORE**2
     return worst | {"thm1-moments": float(np.max(np.abs(ratios - 1)))}
 
@@ -154,7 +149,7 @@ def _not_a_multiple(net: nn.Module, x: Tensor, labels: Tensor) -> float:
 def _through_bn(x: Tensor, target: Tensor) -> float:
     """Equation (8) against autograd."""
     h, slope = x[:, : target.shape[1]].clone().requires_grad_(), target
-    norm = BatchNorm(target.shape[1], eps=0.0, parts=("mean", "variance")).double()
+    norm = ns.BatchNorm(target.shape[1], eps=0.0, parts=("mean", "variance")).double()
     s = norm(h)
     (found,) = torch.autograd.grad(s, h, slope)
     sigma = h.detach().std(0, correction=0)

@@ -1,7 +1,5 @@
 """Section B: do sub-Hessians tell the size of gradients, and do they have negative eigenvalues?"""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Identities and misprints of the supplement, on dense matrices of small networks."""
 
-from __future__ import annotations
-
 import math
 from itertools import pairwise
 from typing import Any
@@ -11,14 +9,9 @@ import torch
 from torch import Tensor
 from torch.func import functional_call, hessian, jacrev
 
-from normscope.checks import Array
+import normscope as ns
 from normscope.experiments.karakida2019 import _common as common
-from normscope.experiments.observing import Scale, Table, every_value, over_sizes
-from normscope.measure import Risk, fisher
-from normscope.measure import hessian as hessian_operator
-from normscope.nn.build import build
-from normscope.spec import mlp
-from normscope.theory import predict
+from normscope.experiments.observing import Array, Scale, Table, every_value, over_sizes
 
 SAMPLES, OUTPUTS = 6, 4
 SIZES, ALPHAS = (5, 20), (10, 15, 20, 12)  # widths of four layers: 10, 15, 20, 12 times the size
@@ -48,8 +41,8 @@ def _off(rows: Array) -> Array:
 
 def _small(outputs: int, samples: int, seed: int) -> tuple[Any, Tensor, Any, Tensor]:
     """Outputs as a function of the parameter vector, the vector, the model and its inputs."""
-    of = mlp([4, 5, outputs], activation="tanh", bias_variance=0.3)
-    model, x = build(of, seed, dtype=torch.float64), common.gaussian(samples, 4, seed=seed)
+    of = ns.mlp([4, 5, outputs], activation="tanh", bias_variance=0.3)
+    model, x = ns.build(of, seed, dtype=torch.float64), common.gaussian(samples, 4, seed=seed)
     named = dict(model.named_parameters())
 
     def run(vector: Tensor) -> Tensor:
@@ -76,14 +69,14 @@ def _hessian(seed: int) -> dict[str, Any]:
     y = common.gaussian(SAMPLES, 2, seed=seed, stream="targets")
     second = torch.einsum("tk,tkpq->pq", y - out, jacrev(jacrev(run))(theta)) / SAMPLES
     right = _fim(jacobian) - second
-    at, zero = (Risk(model, x, t, loss="mse", statistics="batch") for t in (y, out.detach()))
+    at, zero = (ns.Risk(model, x, t, loss="mse", statistics="batch") for t in (y, out.detach()))
     auto = hessian(lambda v: (run(v) - y).square().sum() / (2 * SAMPLES))(theta)
     flat = jacobian.reshape(-1, len(theta)).numpy()
     values = [np.linalg.eigvalsh(m)[::-1][: len(flat)] for m in (flat.T @ flat, flat @ flat.T)]
-    parts = {"autograd": auto, "operator": hessian_operator(at).to_dense()}
+    parts = {"autograd": auto, "operator": ns.hessian(at).to_dense()}
     return {
         "eq9": {"parts": {name: _error(found, right) for name, found in parts.items()}},
-        "eq9-zero": _error(hessian_operator(zero).to_dense(), fisher(zero).to_dense()),
+        "eq9-zero": _error(ns.hessian(zero).to_dense(), ns.fisher(zero).to_dense()),
         "s3": _error(values[0], values[1]),
     }
 
@@ -151,7 +144,7 @@ def _projections(seed: int) -> dict[str, Any]:
 def _printed(seed: int) -> dict[str, Any]:
     """Leading matrices of the theory for M = 100, as printed and as they follow."""
     widths, t = np.array([100, 150, 200, 120, OUTPUTS]), 20
-    made: Any = predict(mlp(widths.tolist(), bias_variance=0.2))
+    made: Any = ns.predict(ns.mlp(widths.tolist(), bias_variance=0.2))
     k1, gap, g = made.kappa1, made.kappa1 - made.kappa2, np.eye(t) - 1 / t
     u = common.gaussian(t, OUTPUTS, seed=seed, stream="outputs").numpy()
     c, rest = u[:, 0] - u[:, 0].mean(), u - u.mean(1, keepdims=True)
@@ -188,7 +181,7 @@ def _last_block(seed: int) -> dict[str, Any]:
     pairs = (1 - 1 / t) * common.arccosine_hat(-1 / (t - 1)) + 0.5 / t
     for unit in SIZES:
         widths = [unit * a for a in ALPHAS]
-        model: Any = build(mlp([*widths, 1], norm="batch"), seed, dtype=torch.float64)
+        model: Any = ns.build(ns.mlp([*widths, 1], norm="batch"), seed, dtype=torch.float64)
         with torch.no_grad():
             h = model[:-1](common.gaussian(t, widths[0], seed=seed))
         made[f"block{unit}"] = float(h.mean(0).square().sum()) / (widths[-1] * pairs)
@@ -231,7 +224,7 @@ def _theory() -> dict[str, Any]:
     names = ("tanh", "sigmoid", "leaky_relu(0.1)", "softplus")
     cases = [(n, *v) for n in names for v in ((3.0, 0.64), (2.0, 0.1), (1.0, 0.5))]
     made: list[Any] = [
-        predict(mlp([100, 100, 100, 1], activation=n, weight_variance=w, bias_variance=b))
+        ns.predict(ns.mlp([100, 100, 100, 1], activation=n, weight_variance=w, bias_variance=b))
         for n, w, b in [*cases, ("relu", 2.0, 0.0)]
     ]
     off = [abs(common.arccosine_hat(-1 / (10**k - 1)) - 0.5 / math.pi) for k in range(1, 7)]

@@ -1,15 +1,12 @@
 """Fig. S.1: how fast a backward order parameter converges with the width."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
 import torch
 
 from normscope.experiments.karakida2019 import _common as common
-from normscope.experiments.observing import Curve, Panel, Scale, Table, curve, parts
-from normscope.results.rules import fitted_slope
+from normscope.experiments.observing import Curve, Panel, Scale, Table, curve, fitted_slope, parts
 
 NETS = ("relu", "tanh")
 

@@ -1,15 +1,12 @@
 """Theorem 3.1 and Lemmas A.1, A.2: the mean gradients are the leading eigenvectors."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
 from scipy.sparse.linalg import eigsh
 
 from normscope.experiments.karakida2019 import _common as common
-from normscope.experiments.observing import Scale, Table, parts
-from normscope.sweeps.plan import grid
+from normscope.experiments.observing import Scale, Table, grid, parts
 
 
 def trial(network: str, outputs: int, width: int, seed: int) -> dict[str, Any]:

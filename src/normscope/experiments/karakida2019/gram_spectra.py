@@ -1,16 +1,13 @@
 """Theorems 2.2 and 3.3 and Fig. 1: spectra without norm and with the mean subtracted."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from normscope.experiments.karakida2019 import _common as common
-from normscope.experiments.observing import Panel, Scale, Table, parts
+from normscope.experiments.observing import Panel, Scale, Table, grid, parts
 from normscope.results.prediction import Prediction
-from normscope.sweeps.plan import grid
 
 REGIMES: dict[str, Callable[[int], int]] = {
     "T=M": lambda m: m, "T=4M": lambda m: 4 * m, "T=M/4": lambda m: m // 4, "T=20": lambda m: 20

@@ -1,14 +1,11 @@
 """Theorem 3.4: batch norm in the hidden layers, in train mode and with frozen statistics."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
 
 from normscope.experiments.karakida2019 import _common as common
-from normscope.experiments.observing import Panel, Scale, Table, parts
-from normscope.sweeps.plan import grid
+from normscope.experiments.observing import Panel, Scale, Table, grid, parts
 from normscope.theory import gradient_growth
 
 DEPTHS = (3, 6, 12, 24)

@@ -1,7 +1,5 @@
 """Eq. (19): mean, variance and both in a batch norm on the outputs."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,15 +1,12 @@
 """Theorem 4.1: layer norm in all layers."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
 import torch
 
 from normscope.experiments.karakida2019 import _common as common
-from normscope.experiments.observing import Scale, Table, parts
-from normscope.sweeps.plan import grid
+from normscope.experiments.observing import Scale, Table, grid, parts
 from normscope.theory import output_norm_bounds, output_norm_statistics
 
 SAMPLES = 60

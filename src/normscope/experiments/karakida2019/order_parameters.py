@@ -1,12 +1,9 @@
 """Signals and gradients of random networks: the recursions (5)-(7), and batch norm's (S.70)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from normscope.experiments.karakida2019 import _common as common
-from normscope.experiments.observing import Scale, Table, parts
-from normscope.sweeps.plan import grid
+from normscope.experiments.observing import Scale, Table, grid, parts
 from normscope.theory import predict
 
 NAMES = ("qhat", "qhat_st", "qtilde", "qtilde_st")

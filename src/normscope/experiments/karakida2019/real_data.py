@@ -1,18 +1,13 @@
 """Fig. 1 and Theorems 3.4 and 4.1 on images, which the paper does not show."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
 import torch
 
-from normscope.data import load_data
+import normscope as ns
 from normscope.experiments.karakida2019 import _common as common
-from normscope.experiments.observing import Panel, Scale, Table, parts
-from normscope.measure import fisher
-from normscope.measure.spectral import top_eigenvalues
-from normscope.sweeps.plan import grid
+from normscope.experiments.observing import Panel, Scale, Table, grid, parts
 from normscope.theory import output_norm_bounds, output_norm_statistics, predict
 
 CLASSES = 10
@@ -21,7 +16,7 @@ THEORY = {"plain": "theory", "centred": "centred_theory"}
 
 def trial(data: str, case: str, width: int, samples: int, seed: int) -> dict[str, Any]:
     """One network on a random subset: spectra of one output, or norms with ten outputs."""
-    x = load_data(data).flat().subset(samples, seed).images.double()
+    x = ns.load_data(data).flat().subset(samples, seed).images.double()
     first = x.shape[1]
     if case == "norms":
         return _norms(x, [first, width, width, CLASSES], seed)
@@ -37,7 +32,7 @@ def _norms(x: torch.Tensor, widths: list[int], seed: int) -> dict[str, Any]:
     batch, layer = (common.spec("relu-layer", widths, norm=norm) for norm in ("batch", "layer"))
     last = common.spec("relu-layer", widths, norm="layer", last_norm="layer")
     risks = [common.risk(s, len(x), seed, inputs=x) for s in (batch, last)]
-    tops = [top_eigenvalues(fisher(risk)).values[0] for risk in risks]
+    tops = [ns.top_eigenvalues(ns.fisher(risk)).values[0] for risk in risks]
     made: Any = [predict(s, samples=len(x)) for s in (batch, layer)]
     with torch.no_grad():
         out = common.built(layer, seed)(x).numpy()

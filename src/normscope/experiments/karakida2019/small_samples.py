@@ -1,7 +1,5 @@
 """Theorem 3.3 (i): mean subtraction with a handful of samples."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,17 +1,14 @@
 """Section 5 and 6: learning rates, speed, trained networks, and the linearized network."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
 import torch
 
 from normscope.experiments.karakida2019 import _common as common
-from normscope.experiments.observing import Scale, Table, parts
+from normscope.experiments.observing import Scale, Table, grid, parts
 from normscope.measure import Risk
 from normscope.measure.gram import gram_matrix
-from normscope.sweeps.plan import grid
 from normscope.train import Event, StopTraining, fit, max_stable_lr
 
 GOAL = 0.01  # of the loss of the best constant answer

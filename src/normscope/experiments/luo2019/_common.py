@@ -1,7 +1,5 @@
 """Parts by load."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Training runs of Figs 2 and 4: data, and what a run leaves."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from functools import reduce
 from typing import Any

@@ -1,7 +1,5 @@
 """Fig. 2a, b, g, h and App. B.3: batch sizes, population norm, dropout, weight norm."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """App. C.4: trained networks under batch statistics, layer by layer."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """App. B.3: dropout before batch norm, or behind it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from torch import nn

@@ -1,14 +1,11 @@
 """Fig. 1a: generalization error of linear students over the load P / N."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
 
-from normscope.checks import Array
 from normscope.experiments.luo2019._common import by_load
-from normscope.experiments.observing import Panel, Scale, Table, curve, parts
+from normscope.experiments.observing import Array, Panel, Scale, Table, curve, parts
 from normscope.theory import teacher_student as ts
 
 NOISE, BATCH, BEST = 0.25, 32, 0.25

@@ -1,14 +1,11 @@
 """Fig. 1b: generalization error of ReLU students over the load P / N."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
 
 from normscope.experiments.luo2019._common import by_load
-from normscope.experiments.observing import Panel, Scale, Table, curve, over_sizes, parts
-from normscope.sweeps.plan import grid
+from normscope.experiments.observing import Panel, Scale, Table, curve, grid, over_sizes, parts
 from normscope.theory import teacher_student as ts
 
 NOISE, BATCH = 0.25, 16  # the text's M; the caption has 32

@@ -1,7 +1,5 @@
 """Fig. 4: batch norm is folded into the weights, which are then trained on without it."""
 
-from __future__ import annotations
-
 from copy import deepcopy
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Closed forms of Secs 2 to 4 and App. C, D against quadrature, derivatives and the ODEs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -9,8 +7,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import minimize_scalar
 
-from normscope.checks import Array
-from normscope.experiments.observing import Scale, Table, every_value, exact
+from normscope.experiments.observing import Array, Scale, Table, every_value, exact
 from normscope.theory import regularization as theory
 from normscope.theory import teacher_student as ts
 from normscope.theory.quadrature import angular_mean

@@ -1,7 +1,5 @@
 """Fig. 3: ResNet-18 on ImageNet at 32 x 32 pixels, batch norm and population norm."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Eq. (3), Theorem 1: the gap between batch norm and population norm, for one neuron."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Fig. 2e, f: batch norm at one layer, batch size by batch size."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Sec. 3: online learning of a ReLU student, simulated, against the ODEs (6) and Table 1."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Fig. 2c, d: which of the two batch statistics regularizes, and what each does to the units."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Sec. 2: training with batches of two and more; App. B.3: the cost of a step."""
 
-from __future__ import annotations
-
 import time
 from itertools import pairwise
 from typing import Any

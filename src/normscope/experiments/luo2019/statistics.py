@@ -1,7 +1,5 @@
 """Sec. 2 and App. C.3: the law of batch mean and batch deviation, and a linear unit."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Where training diverges, by bisection: one network, gamma, loss and seed at a time."""
 
-from __future__ import annotations
-
 import math
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """Fig. 2 as a heat map: the test loss over gamma and learning rate, by training every cell."""
 
-from __future__ import annotations
-
 import math
 from functools import partial
 from itertools import pairwise

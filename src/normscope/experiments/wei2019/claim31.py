@@ -1,7 +1,5 @@
 """Claim 3.1: lambda_max of random networks, layer by layer and by kind of parameter."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -12,12 +10,11 @@ import normscope as ns
 from normscope.experiments.observing import Scale, Table, over_sizes, parts
 from normscope.experiments.wei2019._common import PLOTTED, cnn, mlp, named
 from normscope.measure import mean_gradients
-from normscope.spec import NetworkSpec
 
 TOPS = 4  # networks whose lambda_max is measured
 
 
-def spec(kind: str, width: int, gamma: float | None) -> NetworkSpec:
+def spec(kind: str, width: int, gamma: float | None) -> ns.NetworkSpec:
     """The networks of the claim by kind; ``width`` is that of a layer or of the first channels."""
     if kind == "resnet":
         return ns.residual_mlp([width] * 5 + [1], weight_variance=2.0, bias_variance=0.1)
@@ -61,7 +58,7 @@ def trial(kind: str, width: int, samples: int, gamma: float | None, seed: int) -
     return found
 
 
-def _mean_matrix(made: NetworkSpec, inputs: torch.Tensor, seed: int) -> Any:
+def _mean_matrix(made: ns.NetworkSpec, inputs: torch.Tensor, seed: int) -> Any:
     """lambda_max of the mean Fisher matrix of many networks, and the mean of theirs."""
     nets = 3 * made.layers[0].outputs
     total, tops = 0.0, []
@@ -74,7 +71,7 @@ def _mean_matrix(made: NetworkSpec, inputs: torch.Tensor, seed: int) -> Any:
     return {"of-mean": float(np.linalg.eigvalsh(total)[-1]), "mean-of": float(np.mean(tops))}
 
 
-def predicted(made: NetworkSpec, **options: Any) -> float:
+def predicted(made: ns.NetworkSpec, **options: Any) -> float:
     """lambda_max of a theory; NaN if it has none."""
     return float(ns.predict(made, **options).lambda_max or math.nan)
 

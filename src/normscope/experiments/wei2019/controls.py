@@ -1,7 +1,5 @@
 """Does the boundary depend on the number of updates, of seeds, or on mini-batches?"""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

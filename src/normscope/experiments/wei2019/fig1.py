@@ -1,7 +1,5 @@
 """Fig. 1: lambda_max and critical learning rate against gamma, as printed and as measured."""
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 
@@ -9,8 +7,7 @@ import numpy as np
 import torch
 
 import normscope as ns
-from normscope.checks import Array
-from normscope.experiments.observing import Panel, Scale, Table, curve, exact, parts
+from normscope.experiments.observing import Array, Panel, Scale, Table, curve, exact, parts
 from normscope.experiments.wei2019._common import PLOTTED, SHOWN, THEORIES, critical, named, spec_of
 
 GRID = np.linspace(0.1, 4.1, 21)

@@ -1,7 +1,5 @@
 """Fig. 2a: the fully connected network on MNIST, and which parameters are trained."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

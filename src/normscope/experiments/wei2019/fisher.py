@@ -1,7 +1,5 @@
 """Eqs (3)-(10) and footnote 1: Hessian, Fisher matrix and heavy ball at a minimum."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

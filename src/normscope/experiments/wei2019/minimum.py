@@ -1,7 +1,5 @@
 """Eq. (7): the rate at which training leaves a minimum."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

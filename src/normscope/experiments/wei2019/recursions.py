@@ -1,7 +1,5 @@
 """Order parameters of random networks beside the recursions of Sec. 3 and of the supplement."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -11,7 +9,6 @@ import torch
 import normscope as ns
 from normscope.experiments.observing import Curve, Panel, Scale, Table, curve, over_sizes, parts
 from normscope.experiments.wei2019._common import VARIANCES, cnn, mlp
-from normscope.spec import NetworkSpec
 
 WEIGHT, BIAS = VARIANCES["weight_variance"], VARIANCES["bias_variance"]
 NETS = 4  # networks of a trial
@@ -19,7 +16,7 @@ NAMES = ("q", "q_st", "qhat", "qhat_st", "qtilde", "qtilde_st")
 LAST = {"qhat": -1, "qhat_st": -1, "q": -2, "q_st": -2, "qtilde": 0, "qtilde_st": 0}
 
 
-def spec(kind: str, width: int, gamma: float | None) -> NetworkSpec:
+def spec(kind: str, width: int, gamma: float | None) -> ns.NetworkSpec:
     """Four layers: dense ones of one width, or convolutions of 1, 2, 3 times that many channels."""
     if kind == "fc":
         return mlp([width] * 4 + [4], gamma)

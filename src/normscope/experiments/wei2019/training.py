@@ -1,7 +1,5 @@
 """Sec. 2.1: whether training moves lambda_max and the distribution of the parameters."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
