@@ -17,11 +17,9 @@ from normscope.sweeps.panels import arm_bars, arm_curves, training_panel
 from normscope.sweeps.plan import grid
 from normscope.sweeps.table import Table, by_seed, paired
 
-__all__ = [
-    "Array", "Curve", "Experiment", "Panel", "Scale", "Table", "arm_bars", "arm_curves", "by_seed",
-    "columns", "curve", "every_value", "exact", "fitted_minimum", "fitted_slope", "grid",
-    "over_sizes", "paired", "parts", "slopes", "training_panel",
-]  # fmt: skip
+__all__ = ["Array", "Curve", "Experiment", "Panel", "Scale", "Table", "arm_bars", "arm_curves",
+           "by_seed", "columns", "curve", "every_value", "exact", "fitted_minimum", "fitted_slope",
+           "grid", "over_sizes", "paired", "parts", "slopes", "training_panel"]  # fmt: skip
 
 
 def slopes(x: Sequence[float] | Array, rows: Any) -> Array:

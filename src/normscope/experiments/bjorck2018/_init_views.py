@@ -167,11 +167,9 @@ def _printed(none: Table, batch: Table) -> dict[str, Any]:
         "fig2-scale": {"values": none("std")[:, 54] / batch("std")[:, 54]},
         "fig3-scale": {"values": none("largest_output")},
         "tab1-bn-100": parts({f"layer {k}": 1 / _aligned(batch)[:, k - 1] for k in MAIN}),
-        "tab1-ratio": parts({
-            f"layer {k}": {"values": _term(none, 4, k) / _term(batch, 4, k),
-                           "expected": PAPER["none"][k][3] / PAPER["batch"][k][3]}
-            for k in TABLE}),
-    }  # fmt: skip
+        "tab1-ratio": parts({f"layer {k}": {"values": _term(none, 4, k) / _term(batch, 4, k),
+                                            "expected": PAPER["none"][k][3] / PAPER["batch"][k][3]}
+                             for k in TABLE})}  # fmt: skip
     inside = []
     for norm, short, mine in (("batch", "bn", batch), ("none", "plain", none)):
         for k, cells in PAPER[norm].items():
@@ -232,12 +230,10 @@ def _over_depth(both: Mapping[str, Table]) -> list[Panel]:
     shown = {"mean": ("Fig. 3, means", "mean |channel mean|"),
              "variance": ("Fig. 3, variances", "mean channel variance"),
              "channel": ("Fig. 19", "mean |gradient of a channel|")}  # fmt: skip
-    return [
-        Panel(title, "layer", label, tuple(
-            curve(name, range(1, 111), both[n](what).T, log=True) for n, name in NAMES.items()),
-            log_y=True)
-        for what, (title, label) in shown.items()
-    ]  # fmt: skip
+    return [Panel(title, "layer", label,
+                  tuple(curve(name, range(1, 111), both[n](what).T, log=True)
+                        for n, name in NAMES.items()), log_y=True)
+            for what, (title, label) in shown.items()]  # fmt: skip
 
 
 def _table_panels(both: Mapping[str, Table]) -> list[Panel]:

@@ -44,15 +44,11 @@ def trial(
     if word == "lsuv":
         initialize(net, "orthogonal", seed=seed)
         lsuv(net, seen.images[:256], center=True)
-    watch = TrainingCurve(
-        net, seen.rows(slice(0, 1000)), held.rows(slice(0, 2000)), max(steps // points, 1),
-        level=LEVEL if curved else None,
-    )  # fmt: skip
-    run = fit(
-        net, seen, "cross_entropy", lr=rate, momentum=0.9, weight_decay=5e-4, schedule="step",
-        steps=steps, batch_size=batch, drop_last=bool(ghost), seed=seed, callbacks=[watch],
-        augment=FlipAndCrop() if augment else None,
-    )  # fmt: skip
+    watch = TrainingCurve(net, seen.rows(slice(0, 1000)), held.rows(slice(0, 2000)),
+                          max(steps // points, 1), level=LEVEL if curved else None)  # fmt: skip
+    run = fit(net, seen, "cross_entropy", lr=rate, momentum=0.9, weight_decay=5e-4, schedule="step",
+              steps=steps, batch_size=batch, drop_last=bool(ghost), seed=seed, callbacks=[watch],
+              augment=FlipAndCrop() if augment else None)  # fmt: skip
     epoch = samples / batch
     count = steps // watch.every + 1
     made: dict[str, Any] = {
@@ -73,11 +69,9 @@ def curves(table: Table, title: str, arms: Mapping[str, Mapping[str, Any]]) -> l
     """Training and test accuracy over epochs, as in Fig. 1; arms may have different lengths."""
     made = []
     for name, what in (("train", "training"), ("test", "test")):
-        drawn = [
-            curve(label, next(iter(by_seed(table, "epochs", arm).values())),
-                  100 * np.array([*by_seed(table, name, arm).values()]).T)
-            for label, arm in arms.items()
-        ]  # fmt: skip
+        drawn = [curve(label, next(iter(by_seed(table, "epochs", arm).values())),
+                       100 * np.array([*by_seed(table, name, arm).values()]).T)
+                 for label, arm in arms.items()]  # fmt: skip
         made.append(Panel(f"{title}: {what} accuracy", "epoch", "accuracy (%)", tuple(drawn)))
     return made
 

@@ -13,20 +13,16 @@ HALF = 10  # the middle of the path
 CAP = 1e30  # stands for an overflow
 
 
-def trial(
-    seed: int, data: str = "cifar10", width: int = 16, depth: int = 110, batch: int = 32,
-    rate: float = 0.016, steps: int = 20,
-) -> dict[str, Any]:  # fmt: skip
+def trial(seed: int, data: str = "cifar10", width: int = 16, depth: int = 110, batch: int = 32,
+          rate: float = 0.016, steps: int = 20) -> dict[str, Any]:  # fmt: skip
     """From ``rate`` downwards by factors of 2: the path at twice the smallest that diverges."""
     net = resnet(depth, "none", seed, data=data, width=width)
     drawn = images(data, steps * batch, seed)
     tried: list[tuple[float, int]] = []
     kept: list[Any] = []
     while len(tried) < 20:
-        update = diverging_update(
-            net, drawn, "cross_entropy", lr=rate, momentum=0.9, max_steps=steps,
-            batch_size=batch, seed=seed,
-        )  # fmt: skip
+        update = diverging_update(net, drawn, "cross_entropy", lr=rate, momentum=0.9,
+                                  max_steps=steps, batch_size=batch, seed=seed)  # fmt: skip
         if not update.diverged:
             kept = kept or [update]
             break
@@ -34,13 +30,9 @@ def trial(
         kept, rate = [*kept[-1:], update], rate / 2
     found = kept[0].path(net, "cross_entropy", distances=PATH)
     variance, mean = (_finite(v) for v in (found.variance, found.mean_abs))
-    return {
-        "rates": [r for r, _ in tried],
-        "updates": [n for _, n in tried],
-        "loss": _finite(found.loss),
-        "variance": np.log10(variance / variance[:, :1]),
-        "mean": np.log10(mean / mean[:, :1]),
-    }
+    return {"rates": [r for r, _ in tried], "updates": [n for _, n in tried],
+            "loss": _finite(found.loss), "variance": np.log10(variance / variance[:, :1]),
+            "mean": np.log10(mean / mean[:, :1])}  # fmt: skip
 
 
 def _finite(values: Array) -> Array:
@@ -58,19 +50,17 @@ def observe(table: Table) -> dict[str, Any]:
     line, power = (np.array([slope(x, row[:hidden]) for row in after])
                    for x in (layers, np.log10(layers)))  # fmt: skip
     return {
-        "sec3-first-batches": {"holds": [
-            max(row["updates"], default=99) <= 10 for _, row in table]},
+        "sec3-first-batches": {"holds": [max(row["updates"], default=99) <= 10
+                                         for _, row in table]},
         "fig5-late": {"values": np.log10(loss[:, HALF] / loss[:, 0])},
-        "fig5-late-share": parts({
-            "middle against end": np.log10(loss[:, HALF] / loss[:, -1]) + 2,
-            "lowest against start": np.log10(loss.min(1) / loss[:, 0])}),
+        "fig5-late-share": parts({"middle against end": np.log10(loss[:, HALF] / loss[:, -1]) + 2,
+                                  "lowest against start": np.log10(loss.min(1) / loss[:, 0])}),
         "fig6-top": {"values": after[:, high].mean(1)},
         "fig6-bottom": {"values": np.abs(after[:, low]).mean(1)},
         "fig6-exponential": parts({"slope": line[:, 0], "fit": line[:, 1] - power[:, 1]}),
-        "fig6-means": parts({
-            "means, top against bottom": mean[:, high, -1].mean(1) - mean[:, low, -1].mean(1),
-            "second half of the path": top[:, -1] - 2 * top[:, HALF]}),
-    }  # fmt: skip
+        "fig6-means": parts(
+            {"means, top against bottom": mean[:, high, -1].mean(1) - mean[:, low, -1].mean(1),
+             "second half of the path": top[:, -1] - 2 * top[:, HALF]})}  # fmt: skip
 
 
 def panels(table: Table) -> list[Panel]:

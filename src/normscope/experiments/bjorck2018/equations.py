@@ -18,11 +18,9 @@ from normscope.theory import randmat
 KAPPAS = (3, 10, 30, 100)
 MOST = 10**6  # steps of gradient descent
 SIZE, DEPTH = 20, 6  # of least squares; of the products that are compared
-DRAWS: dict[str, Any] = {
-    "Gaussian": lambda rng, n: rng.standard_normal((n, n)),
-    "uniform": lambda rng, n: rng.uniform(-(3**0.5), 3**0.5, (n, n)),
-    "sign": lambda rng, n: rng.choice([-1.0, 1.0], (n, n)),
-}
+DRAWS: dict[str, Any] = {"Gaussian": lambda rng, n: rng.standard_normal((n, n)),
+                         "uniform": lambda rng, n: rng.uniform(-(3**0.5), 3**0.5, (n, n)),
+                         "sign": lambda rng, n: rng.choice([-1.0, 1.0], (n, n))}  # fmt: skip
 
 
 def trial(seed: int, size: int, sparse: int) -> dict[str, Any]:
@@ -34,15 +32,11 @@ def trial(seed: int, size: int, sparse: int) -> dict[str, Any]:
                 for name, draw in DRAWS.items()}  # fmt: skip
     mask = (rng.random((sparse, sparse)) < 1 / sparse).astype(float)
     filled = mask[mask.any(1)][:, mask.any(0)]  # of the same rank
-    return {
-        "steps": list(steps),
-        "limit": list(limits),
-        "ratio": list(ratios),
-        "condition": [_condition(factors) for factors in products.values()],
-        "sec4-scale-free": _scaled(products["Gaussian"]),
-        "rank": int(np.linalg.matrix_rank(filled)) / sparse,
-        "second_moment": float(sparse * (mask**2).mean()),
-    } | _identities()
+    return {"steps": list(steps), "limit": list(limits), "ratio": list(ratios),
+            "condition": [_condition(factors) for factors in products.values()],
+            "sec4-scale-free": _scaled(products["Gaussian"]),
+            "rank": int(np.linalg.matrix_rank(filled)) / sparse,
+            "second_moment": float(sparse * (mask**2).mean())} | _identities()  # fmt: skip
 
 
 def _descent(rng: Any, kappa: float) -> tuple[int, float, float]:
@@ -97,13 +91,10 @@ def _identities() -> dict[str, Any]:
         weight: Any = net.get_submodule(layer.name).weight
         terms.append(abs(layer.t4 * 8 * 25 / float(weight.grad.abs().mean()) - 1))
         order.append(max(layer.t4 / min(layer.t2, layer.t3), max(layer.t2, layer.t3) / layer.t1))
-    return {
-        "eq1": {"error": float(_relative(summed, torchs(x))), "size": 200},
-        "eq1-corrected": {"error": [float(e) for e in errors], "size": 200},
-        "eq34": {"error": terms, "size": 200},
-        "order": max(order),
-        "eq11-12": {"error": _single_sample(), "size": 12},
-    }
+    return {"eq1": {"error": float(_relative(summed, torchs(x))), "size": 200},
+            "eq1-corrected": {"error": [float(e) for e in errors], "size": 200},
+            "eq34": {"error": terms, "size": 200}, "order": max(order),
+            "eq11-12": {"error": _single_sample(), "size": 12}}  # fmt: skip
 
 
 def _relative(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -139,13 +130,11 @@ def observe(table: Table) -> dict[str, Any]:
     worst = max(row["condition"] for row in table("sec4-scale-free"))
     joined["sec4-scale-free"]["condition"] = worst
     return joined | {
-        "eq34-order": {"holds": table("order") <= 1},
-        "sec4-kappa-slow": rises("steps"),
+        "eq34-order": {"holds": table("order") <= 1}, "sec4-kappa-slow": rises("steps"),
         "sec4-kappa-lr": {"holds": np.all(np.diff(table("limit")) < 0, 1)},
         "sec4-kappa-ratio": rises("ratio"),
         "sec4-universality": columns(table("condition")[:, 1:] - table("condition")[:, :1], others),
-        "sec4-pathological": {"holds": (rank < 1) & (np.abs(moment - 1) < 0.2)},
-    }
+        "sec4-pathological": {"holds": (rank < 1) & (np.abs(moment - 1) < 0.2)}}  # fmt: skip
 
 
 def panels(table: Table) -> list[Panel]:

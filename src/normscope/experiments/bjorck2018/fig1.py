@@ -57,11 +57,9 @@ def panels(table: Table) -> list[Panel]:
     named = {a: {"arm": a} for a in ("mean and variance", "variance", "mean")}
     full, none = {"all of batch norm": {"arm": "batch"}}, {"no norm": {"arm": "none"}}
     with_norm = {k: v for k, v in arms.items() if v["arm"] != "none"}
-    made = [
-        *runs.curves(table, "Fig. 1", arms),
-        *runs.curves(table, "Figs 15, 16", full | {"on top only": {"arm": "top"}} | none),
-        *runs.curves(table, "Fig. 17", full | named | none),
-    ]
+    made = [*runs.curves(table, "Fig. 1", arms),
+            *runs.curves(table, "Figs 15, 16", full | {"on top only": {"arm": "top"}} | none),
+            *runs.curves(table, "Fig. 17", full | named | none)]  # fmt: skip
     if all(np.isfinite(table("curvature", **arm)).all() for arm in with_norm.values()):
         made.append(arm_bars(
             table, "Sec. 2.1: width of minima at equal training loss", with_norm,

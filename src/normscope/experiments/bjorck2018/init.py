@@ -37,10 +37,8 @@ def trial(
     channels = [np.abs(g.channel_gradient) for g in grads]
     j = back.outputs.favoured
     made: dict[str, Any] = {
-        "loss": back.loss,
-        "terms": np.array([[g.t1, g.t2, g.t3, g.t4] for g in grads]).T,
-        "std": np.array([g.std for g in grads]),
-        "kurtosis": np.array([g.kurtosis for g in grads]),
+        "loss": back.loss, "terms": np.array([[g.t1, g.t2, g.t3, g.t4] for g in grads]).T,
+        "std": np.array([g.std for g in grads]), "kurtosis": np.array([g.kurtosis for g in grads]),
         "mean": np.array([np.abs(s.mean).mean() for s in outs]),
         "variance": np.array([s.variance.mean() for s in outs]),
         "mean_sd": np.array([np.abs(s.mean).std() for s in outs]),
@@ -48,14 +46,10 @@ def trial(
         "relative_mean": np.array([_shift(s.mean, s.variance) for s in outs]),
         "channel": np.array([c.mean() for c in channels]),
         "channel_cv": np.array([c.std() / c.mean() for c in channels]),
-        "largest_output": float(np.abs(outs[-1].mean).max()),
-        "favoured": j,
-        "predicted": float(back.outputs.predicted[j]),
-        "g_mean": float(back.outputs.mean[j]),
-        "g_std": float(back.outputs.std[j]),
-        "g_alignment": back.outputs.alignment,
-        "g_examples": back.outputs.examples[:, j],
-        "bias": float(channels[-1][j]),
+        "largest_output": float(np.abs(outs[-1].mean).max()), "favoured": j,
+        "predicted": float(back.outputs.predicted[j]), "g_mean": float(back.outputs.mean[j]),
+        "g_std": float(back.outputs.std[j]), "g_alignment": back.outputs.alignment,
+        "g_examples": back.outputs.examples[:, j], "bias": float(channels[-1][j]),
         "matrix": back[45].matrix,
         "fig7": [getattr(back[45], k) for k in ("rank_one_signed", "column_cv", "row_cv")],
         "max_over_median": min(back[45].max_over_median, LARGEST),
@@ -65,8 +59,7 @@ def trial(
         "fig23": [back[54].term_correlation, back[54].aligned, back[54].median_alignment],
         "points": back[54].terms[:, ::8],
         "entries": np.stack([back[55].histogram.edges()[:-1], back[55].histogram.density()]),
-        "one_signed": _share([s.one_signed for s in forward.rectified]),
-    }
+        "one_signed": _share([s.one_signed for s in forward.rectified])}  # fmt: skip
     return made | (_own_pass(net, drawn, classes=norm == "none") if norm != "top" else {})
 
 
@@ -102,13 +95,11 @@ def _own_pass(net: Any, data: Any, *, classes: bool) -> dict[str, Any]:
     for handle in handles:
         handle.remove()
     shapes = [_shapes(seen[n][1].detach()) for n in SHOWN]
-    made = {
-        "lowest_input": min(lowest),
-        "same_sign": [_same_sign(layer(net, n).weight, *seen[n]) for n in (18, 54, 90)],
-        "bimodal": [share for share, _ in shapes],
-        "shapes": np.array([density for _, density in shapes]),
-        "contribution": _contribution(layer(net, 54), seen[54][0][:16]),
-    }
+    made = {"lowest_input": min(lowest),
+            "same_sign": [_same_sign(layer(net, n).weight, *seen[n]) for n in (18, 54, 90)],
+            "bimodal": [share for share, _ in shapes],
+            "shapes": np.array([density for _, density in shapes]),
+            "contribution": _contribution(layer(net, 54), seen[54][0][:16])}  # fmt: skip
     made |= _summands(layer(net, 90).weight, *seen[90])
     return made | (_by_class(net, z) if classes else {})
 

@@ -45,12 +45,10 @@ def observe(table: Table) -> dict[str, Any]:
 
 def panels(table: Table) -> list[Panel]:
     """Fig. 24: the loss along the gradient."""
-    return [
-        Panel(f"Fig. 24, {which} batch", "step along minus the gradient", "loss", tuple(
-            curve(name, STEPS[1:], np.clip(table(which, norm=n).T[1:], 1e-12, CAP), log=True)
-            for n, name in NAMES.items()), log_x=True, log_y=True)
-        for which in ("first", "fifth")
-    ]  # fmt: skip
+    return [Panel(f"Fig. 24, {which} batch", "step along minus the gradient", "loss",
+                  tuple(curve(name, STEPS[1:], np.clip(table(which, norm=n).T[1:], 1e-12, CAP),
+                              log=True) for n, name in NAMES.items()), log_x=True, log_y=True)
+            for which in ("first", "fifth")]  # fmt: skip
 
 
 TITLE = "Loss along the gradient, ResNet-110 with and without batch norm"

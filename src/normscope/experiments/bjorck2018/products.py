@@ -69,11 +69,9 @@ def observe(table: Table) -> dict[str, Any]:
         "thm1-linear": fitted_slope(DEPTHS.tolist(), top("largest").T.tolist()),
         "thm1-linear-corrected": over_sizes(sizes, powers, law),
         "sec4-variance": {"values": top("mean_square")[:, -1] / top("mean_square")[:, 0] - 1},
-        "sec4-variance-corrected": columns(top("mean_square"), by),
-        "fig8": parts(shape),
+        "sec4-variance-corrected": columns(top("mean_square"), by), "fig8": parts(shape),
         "fig11": columns(np.diff(top("condition")), each),
-        "fig12": parts(grows | {"1 - power": 1 - np.array(powers[-1])}),
-    }  # fmt: skip
+        "fig12": parts(grows | {"1 - power": 1 - np.array(powers[-1])})}  # fmt: skip
     return made | _theory()
 
 
@@ -95,14 +93,11 @@ def _theory() -> dict[str, Any]:
         falls.append(bool(np.all(np.diff(randmat.squared_of_angle(phi, m)) < 0)))
         mass.append(abs(_mass(m) - 1))
     ends = [(m, randmat.squared_edge(m)) for m in many]
-    return {
-        "thm1-blowup": {"parts": blowup},
-        "fig9": {"holds": falls},
-        "fig10": {"error": mass, "size": 200},
-        "thm1-asymptote": {"holds": [abs(end / (m + 1) / np.e - 1) < 1 / m for m, end in ends]},
-        "thm1-asymptote-difference": {
-            "holds": [abs((m + 1) * np.e - end - np.e / 2) < 1 / m for m, end in ends[:3]]},
-    }  # fmt: skip
+    return {"thm1-blowup": {"parts": blowup}, "fig9": {"holds": falls},
+            "fig10": {"error": mass, "size": 200},
+            "thm1-asymptote": {"holds": [abs(end / (m + 1) / np.e - 1) < 1 / m for m, end in ends]},
+            "thm1-asymptote-difference": {"holds": [abs((m + 1) * np.e - end - np.e / 2) < 1 / m
+                                                    for m, end in ends[:3]]}}  # fmt: skip
 
 
 def _mass(factors: int) -> float:

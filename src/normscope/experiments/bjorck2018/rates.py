@@ -52,24 +52,19 @@ def observe(table: Table) -> dict[str, Any]:
     seeds = len(table.where(arm="none", rate=0.1).rows)
     mine, their = own(table, "none")[0], own(table, "lsuv")[0]
     none, high = accuracy("none", mine), accuracy("batch", 0.1)
-    return {
-        "sec2-lr-lower": {"values": highest(table, "batch") - highest(table, "none")},
-        "fig1-own-rate": {"values": accuracy("batch", mine) - (none + high) / 2},
-        "appH-highest-best": parts({NAMES[arm]: gain(arm) for arm in ("none", "batch")}),
-        "appH-beyond": {"values": accuracy("batch", 1.0) - high},
-        "sec5-lsuv": parts({
-            "highest rate": highest(table, "lsuv") - highest(table, "none"),
-            "two thirds of the gain": accuracy("lsuv", their) - none - 2 / 3 * (high - none)}),
-    }  # fmt: skip
+    return {"sec2-lr-lower": {"values": highest(table, "batch") - highest(table, "none")},
+            "fig1-own-rate": {"values": accuracy("batch", mine) - (none + high) / 2},
+            "appH-highest-best": parts({NAMES[arm]: gain(arm) for arm in ("none", "batch")}),
+            "appH-beyond": {"values": accuracy("batch", 1.0) - high},
+            "sec5-lsuv": parts({"highest rate": highest(table, "lsuv") - highest(table, "none"),
+                                "two thirds of the gain": accuracy("lsuv", their) - none - 2 / 3 * (
+                                    high - none)})}  # fmt: skip
 
 
 def panels(table: Table) -> list[Panel]:
     """Accuracy by learning rate."""
-    drawn = [
-        curve(label, rates, [100 * table("test_accuracy", arm=arm, rate=r) for r in rates])
-        for arm, label in NAMES.items()
-        for rates in [sorted(RATES[arm])]
-    ]
+    drawn = [curve(label, rates, [100 * table("test_accuracy", arm=arm, rate=r) for r in rates])
+             for arm, label in NAMES.items() for rates in [sorted(RATES[arm])]]  # fmt: skip
     return [Panel("App. H: accuracy by learning rate", "learning rate", "test accuracy (%)",
                   tuple(drawn), log_x=True, note="10 % where a network diverged.")]  # fmt: skip
 

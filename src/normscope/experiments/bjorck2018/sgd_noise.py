@@ -69,12 +69,10 @@ def observe(table: Table) -> dict[str, Any]:
     """What the claims read; a part for each batch size."""
     names = [f"B = {b}" for b in table.rows[0][1]["sizes"]]
     coupled = table("coupled")
-    return {
-        "eq2-unbiased": columns(table("unbiased"), names),
-        "eq2-noise": columns(table("ratio"), names),
-        "eq2-without": columns(table("ratio_without"), names),
-        "eq2-bn": {"values": np.log10(coupled[:, -1] / coupled[:, 0])},
-    }  # fmt: skip
+    return {"eq2-unbiased": columns(table("unbiased"), names),
+            "eq2-noise": columns(table("ratio"), names),
+            "eq2-without": columns(table("ratio_without"), names),
+            "eq2-bn": {"values": np.log10(coupled[:, -1] / coupled[:, 0])}}  # fmt: skip
 
 
 def panels(table: Table) -> list[Panel]:

@@ -16,10 +16,8 @@ RATES = {"none": 1e-4, "batch": 0.1, "diverging": 0.01}
 DRAWS = 16  # batches behind a variance
 
 
-def trial(
-    arm: str, seed: int, data: str = "cifar10", width: int = 8, depth: int = 110,
-    samples: int = 5000, batch: int = 128, steps: int = 200,
-) -> dict[str, Any]:  # fmt: skip
+def trial(arm: str, seed: int, data: str = "cifar10", width: int = 8, depth: int = 110,
+          samples: int = 5000, batch: int = 128, steps: int = 200) -> dict[str, Any]:  # fmt: skip
     """One network at the rate of its kind; ``"diverging"``: far above its ceiling."""
     drawn = images(data, samples, seed, half=data != "digits")
     norm = "batch" if arm == "batch" else "none"
@@ -67,17 +65,14 @@ def observe(table: Table) -> dict[str, Any]:
     none, batch = (table.where(arm=n) for n in ("none", "batch"))
     bad = table.where(arm="diverging")
     gain = batch("noise") - none("noise")  # (seed, time, kind)
-    return {
-        "sec3-no-recovery": {
-            "holds": np.logical_and(bad("jumped"), bad("late") >= math.log(10) - 0.05)},
-        "sec3-persist": parts({
-            f"alignment {k + 1}": none("alignment")[:, k] - batch("alignment")[:, k]
-            for k in range(3)} | {"growth": none("slope") - batch("slope")}),
-        "sec2-noise-bn": parts({
-            f"{kind}, {time}": gain[:, i, j]
-            for i, time in enumerate(("at initialization", "half way"))
-            for j, kind in enumerate(("absolute", "relative to the gradient"))}),
-    }  # fmt: skip
+    return {"sec3-no-recovery": {"holds": np.logical_and(bad("jumped"),
+                                                         bad("late") >= math.log(10) - 0.05)},
+            "sec3-persist": parts({f"alignment {k + 1}": none("alignment")[:, k] - batch(
+                "alignment")[:, k] for k in range(3)} | {"growth": none("slope") - batch("slope")}),
+            "sec2-noise-bn": parts(
+                {f"{kind}, {time}": gain[:, i, j]
+                 for i, time in enumerate(("at initialization", "half way"))
+                 for j, kind in enumerate(("absolute", "relative to the gradient"))})}  # fmt: skip
 
 
 def panels(table: Table) -> list[Panel]:

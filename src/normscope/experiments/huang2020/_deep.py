@@ -20,14 +20,11 @@ def observe(table: Table) -> dict[str, Any]:
     change, growth = logs[:, 1] - logs[:, 0], weights[:, 1] - weights[:, 0]
     power = [np.polyfit(g[:low], c[:low], 1)[0] for g, c in zip(growth, change, strict=True)]
     border = np.log10(DOMINATED)
-    return {
-        "explosion": {"values": slopes(fisher[:, 0, 1:-1])},
-        "weights": {"values": slopes(10 ** growth[:, : growth.shape[1] // 2])},
-        "collapse": {"values": change[:, :low].max(-1)},
-        "power": {"values": power},
-        "domination": parts({"above before": ratio[:, 0, :low].min(-1) - border,
-                             "below after": border - ratio[:, 1, :low].max(-1)}),
-    }  # fmt: skip
+    return {"explosion": {"values": slopes(fisher[:, 0, 1:-1])},
+            "weights": {"values": slopes(10 ** growth[:, : growth.shape[1] // 2])},
+            "collapse": {"values": change[:, :low].max(-1)}, "power": {"values": power},
+            "domination": parts({"above before": ratio[:, 0, :low].min(-1) - border,
+                                 "below after": border - ratio[:, 1, :low].max(-1)})}  # fmt: skip
 
 
 def panels(table: Table, figure: str, theory: float | None) -> list[Panel]:
@@ -46,10 +43,8 @@ def panels(table: Table, figure: str, theory: float | None) -> list[Panel]:
     return made
 
 
-def experiment(
-    figure: str, title: str, small: dict[str, Any], real: dict[str, Any], data: str,
-    seconds: float, theory: float | None = None,
-) -> Experiment:  # fmt: skip
+def experiment(figure: str, title: str, small: dict[str, Any], real: dict[str, Any], data: str,
+               seconds: float, theory: float | None = None) -> Experiment:  # fmt: skip
     """The experiment of one deep network."""
     common = {"norm": "batch", "weights": True, "lr": 0.1}
     smoke = common | {"at": "0 1", "steps": 1, "batch": 64} | small

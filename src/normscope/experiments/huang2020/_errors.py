@@ -13,12 +13,10 @@ from normscope.train import Event, evaluate, fit
 RANDOM = "random:3x{0}x{0},samples=64,classes=10"  # for smoke runs
 
 
-def trial(
-    net: str, seed: int, *, norm: str = "none", last: bool = False, init: str = "he-fan-out",
-    freeze: str = "", data: str = "cifar10", images: int = 0, test: int = 0, shrink: int = 1,
-    augment: bool = False, lr: float = 0.01, schedule: str = "step", batch: int = 64,
-    steps: int = 1, moments: int = 1,
-) -> dict[str, Any]:  # fmt: skip
+def trial(net: str, seed: int, *, norm: str = "none", last: bool = False, init: str = "he-fan-out",
+          freeze: str = "", data: str = "cifar10", images: int = 0, test: int = 0, shrink: int = 1,
+          augment: bool = False, lr: float = 0.01, schedule: str = "step", batch: int = 64,
+          steps: int = 1, moments: int = 1) -> dict[str, Any]:  # fmt: skip
     """Train one network; errors at the start and at ``moments`` equally spaced times, as shares.
 
     ``losses`` are the first one and the means between these times. ``last`` puts a BN before the
@@ -41,11 +39,9 @@ def trial(
                 found = evaluate(model, part).accuracy or 0.0
                 errors[name][at.index(event.step)] = 1 - found
 
-    run = fit(
-        model, seen, "cross_entropy", lr=lr, momentum=0.9, schedule=schedule, steps=steps,
-        batch_size=batch, drop_last=True, seed=seed, callbacks=[measure],
-        augment=FlipAndCrop() if augment else None,
-    )  # fmt: skip
+    run = fit(model, seen, "cross_entropy", lr=lr, momentum=0.9, schedule=schedule, steps=steps,
+              batch_size=batch, drop_last=True, seed=seed, callbacks=[measure],
+              augment=FlipAndCrop() if augment else None)  # fmt: skip
     spans = [run.losses[:1], *(run.losses[a:b] for a, b in pairwise(at))]
     losses = [min(DIVERGED, s.mean()) if len(s) and np.isfinite(s).all() else DIVERGED
               for s in spans]  # fmt: skip

@@ -79,28 +79,20 @@ def observe(table: Table) -> dict[str, Any]:
         plain, bn = (table("resolved", norm=norm, kind=kind) for norm in NORMS)
         known = np.min(plain + bn, axis=0) > 0  # both at the rounding floor: nothing to compare
         tops = {n: lambdas[:, k] for k, n in enumerate(names)}
-        by_share = {
-            f"{n} ({p:.0%})": kappas[:, i, k]
-            for k, n in enumerate(names) for i, p in enumerate(SHARES) if known[i, k]
-        }  # fmt: skip
+        by_share = {f"{n} ({p:.0%})": kappas[:, i, k] for k, n in enumerate(names)
+                    for i, p in enumerate(SHARES) if known[i, k]}  # fmt: skip
         chosen = {
-            "": by_share,
-            "-full": {n: v for n, v in by_share.items() if n.startswith("full")},
+            "": by_share, "-full": {n: v for n, v in by_share.items() if n.startswith("full")},
             "-sub": {n: v for n, v in by_share.items() if not n.startswith("full")},
             "-90": {n: v for n, v in by_share.items() if n.endswith("(90%)")},
-            "-50-80": {n: v for n, v in by_share.items() if not n.endswith("(90%)")},
-        }
+            "-50-80": {n: v for n, v in by_share.items() if not n.endswith("(90%)")}}  # fmt: skip
         made |= {f"kappa-{letter}{end}": parts(some) for end, some in chosen.items()}
         made |= {f"lambda-{letter}": parts(tops), f"lambda-{letter}-full": {"values": tops["full"]},
                  f"lambda-{letter}-sub": parts(dict(list(tops.items())[1:]))}  # fmt: skip
-        made[f"both-{letter}"] = parts(
-            {f"lambda_max of {n}": v for n, v in tops.items()}
-            | {f"kappa_p of {n}": -v for n, v in by_share.items()}
-        )
-        same = {"lambda_max": np.all(lambdas > 0, 1)} | {
-            f"kappa_p ({p:.0%})": np.all(kappas[:, i, known[i]] < 0, 1)
-            for i, p in enumerate(SHARES)
-        }
+        made[f"both-{letter}"] = parts({f"lambda_max of {n}": v for n, v in tops.items()} | {
+            f"kappa_p of {n}": -v for n, v in by_share.items()})  # fmt: skip
+        same = {"lambda_max": np.all(lambdas > 0, 1)} | {f"kappa_p ({p:.0%})": np.all(
+            kappas[:, i, known[i]] < 0, 1) for i, p in enumerate(SHARES)}  # fmt: skip
         made[f"agreement-{letter}"] = parts({n: {"holds": v} for n, v in same.items()})
         made[f"kfac-{letter}"] = parts(dict(_factored(table, kind)))
     made["interlacing"] = {"error": _interlacing(table), "size": _weights(table)}
@@ -170,10 +162,8 @@ def experiment(
     """The experiment of one size of network."""
     arms = {"norm": [*NORMS], "kind": [*KINDS], "depth": depth}
     real = arms | {"width": width, "data": "mnist"}
-    scales = {
-        "smoke": Scale(arms | {"width": width // 4, "data": "digits", "samples": 720}, 1, 2),
-        "desk": Scale(real | {"samples": samples}, 5, seconds, ("mnist",)),
-        "paper": Scale(real | {"samples": 60000}, 5, 4 * seconds, ("mnist",)),
-    }
+    scales = {"smoke": Scale(arms | {"width": width // 4, "data": "digits", "samples": 720}, 1, 2),
+              "desk": Scale(real | {"samples": samples}, 5, seconds, ("mnist",)),
+              "paper": Scale(real | {"samples": 60000}, 5, 4 * seconds, ("mnist",))}  # fmt: skip
     title = f"Curvature matrices of MLPs with {depth} layers of {width} units, Plain and BN"
     return Experiment(title, trial, scales, observe, partial(panels, figures=figures))

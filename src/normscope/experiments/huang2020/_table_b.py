@@ -79,12 +79,9 @@ def table_b(family: str, steps: int, seconds: float) -> Experiment:
     desk = {"depth": [*DEPTHS], "width": 8, "images": 10000, "test": 2000, "shrink": 4}
     smoke = {"depth": [8, 14, 20, 26], "width": 2, "data": RANDOM.format(8), "batch": 16}
     paper = {"depth": [*DEPTHS], "batch": 128, "steps": 62400, "augment": True}
-    scales = {
-        "smoke": Scale(cells | smoke | {"steps": 2, "moments": 1}, 1, 2),
-        "desk": Scale(
-            cells | desk | {"steps": steps, "schedule": "constant"}, 5, seconds, ("cifar10",)
-        ),
-        "paper": Scale(cells | paper, 5, 2e6, ("cifar10",)),
-    }
+    scales = {"smoke": Scale(cells | smoke | {"steps": 2, "moments": 1}, 1, 2),
+              "desk": Scale(cells | desk | {"steps": steps, "schedule": "constant"}, 5, seconds,
+                            ("cifar10",)),
+              "paper": Scale(cells | paper, 5, 2e6, ("cifar10",))}  # fmt: skip
     title = f"{family} networks without BN, with and without a BN before the last layer"
     return Experiment(title, named, scales, observe, panels)

@@ -14,10 +14,8 @@ FREEZE = ["", "layer1", "layer[12]", "layer[123]", "layer[1234]"]
 def observe(table: Table) -> dict[str, Any]:
     """Late loss against the number of frozen layers."""
     late = np.array([runs.late_of(table, freeze=name) for name in FREEZE]).T
-    found = {
-        "slope": slopes(range(len(FREEZE)), late),
-        "four against none": late[:, -1] - late[:, 0],
-    }
+    found = {"slope": slopes(range(len(FREEZE)), late),
+             "four against none": late[:, -1] - late[:, 0]}  # fmt: skip
     return {"secC2-mlp": parts(found)}
 
 

@@ -21,10 +21,8 @@ DATA, MADE = "folder:$DATA/imagenet,size=224", "random:3x224x224,samples=4,class
 ERRORS = ("training", "test")
 
 
-def trial(
-    depth: int, norm: str, last: bool, setup: str, data: str, batch: int, steps: int, at: str,
-    width: int, seed: int,
-) -> dict[str, Any]:  # fmt: skip
+def trial(depth: int, norm: str, last: bool, setup: str, data: str, batch: int, steps: int, at: str,
+          width: int, seed: int) -> dict[str, Any]:  # fmt: skip
     """Train one network; ``steps`` 0 is 100 epochs. Errors are top-1, as shares."""
     place = data.replace("$DATA", os.environ.get("NORMSCOPE_DATA", "."))
     seen, held = (load_data(place, split) for split in ("train", "test"))

@@ -43,13 +43,10 @@ def observe(table: Table) -> dict[str, Any]:
     for name in PLAIN:
         ranges = [spread(of(table, "lambda_x", f"plain {name}{end}")) for end in ("", "_LastBN")]
         varying[name] = ranges[0] - ranges[1]
-    return {
-        "fig15-lambda": parts(larger),
-        "fig15-kappa": {"values": kappas[1] - kappas[0]},
-        "fig15-component": {"values": far - near},
-        "fig15-lastbn-trace": {"values": np.abs(rank - 1), "threshold": 0.01},
-        "secD3-varying": parts(varying),
-    }
+    return {"fig15-lambda": parts(larger), "fig15-kappa": {"values": kappas[1] - kappas[0]},
+            "fig15-component": {"values": far - near},
+            "fig15-lastbn-trace": {"values": np.abs(rank - 1), "threshold": 0.01},
+            "secD3-varying": parts(varying)}  # fmt: skip
 
 
 def panels(table: Table) -> list[Panel]:
@@ -73,10 +70,8 @@ def named(arm: str, width: int, **settings: Any) -> dict[str, Any]:
 
 def _arms(depth: int, small: int, width: int, at: str, **settings: Any) -> list[dict[str, Any]]:
     size = {"depth": depth, "small": small, "width": width}
-    made: list[dict[str, Any]] = [
-        {"arm": title, "net": net, "norm": "batch", "init": "he-fan-out", "lr": 0.1}
-        for title, net in NETS.items()
-    ]
+    made: list[dict[str, Any]] = [{"arm": title, "net": net, "norm": "batch", "init": "he-fan-out",
+                                   "lr": 0.1} for title, net in NETS.items()]  # fmt: skip
     for title, (net, init) in PLAIN.items():
         for end, extra in (("", ""), ("_LastBN", ":extra_norms=before-last")):
             made.append(

@@ -40,12 +40,10 @@ def observe(table: Table) -> dict[str, Any]:
         "fig5-a-bn": {"values": runs.decades(table, "lambda_x", **bn), "threshold": 1.0},
         "fig5-b-plain": {"values": slopes(gradients[:, 0, 1:-1])},
         "fig5-b-bn": columns(spread, [f"step {s}" for s in runs.steps_of(table)], threshold=2.0),
-        "fig5-c": parts({
-            "Plain at ln 10": 0.01 - np.abs(stuck - runs.CHANCE), "BN below 1": 1 - trained}),
-        "fig5-f": parts({
-            "Plain trains": runs.CHANCE - he_plain, "BN trains": runs.CHANCE - he_bn,
-            "BN is faster": he_plain - he_bn}),
-    }  # fmt: skip
+        "fig5-c": parts({"Plain at ln 10": 0.01 - np.abs(stuck - runs.CHANCE),
+                         "BN below 1": 1 - trained}),
+        "fig5-f": parts({"Plain trains": runs.CHANCE - he_plain, "BN trains": runs.CHANCE - he_bn,
+                         "BN is faster": he_plain - he_bn})}  # fmt: skip
     for name, moment in zip(("fig5-d", "fig5-e"), runs.MOMENTS, strict=True):
         ranges = [runs.decades(table, moment, **he[norm]) for norm in runs.NORMS]
         made[name] = {"values": ranges[0] - ranges[1]}

@@ -61,14 +61,12 @@ def theorem1(activation: str, x: Tensor, target: Tensor, seed: int) -> dict[str,
         slope = [h.clone().detach().requires_grad_() for h in (old["h"][1], 3 * old["h"][1])]
         act = net.get_submodule("act2")
         slopes = [torch.autograd.grad(act(h).sum(), h)[0] for h in slope]
-        errors = {
-            "eq3": distance(act(3 * old["h"][1]), 3 * act(old["h"][1])),
-            "eq5": distance(slopes[1], slopes[0]),
-            "eq6-7": law(old, new, "dx", mu * OWN * BEHIND),
-            "thm1-input": law(old, new, "x", BEFORE),
-            "thm1-output-gradient": law(old, new, "dh", mu * BEHIND),
-            "thm1-weight-gradient": law(old, new, "dw", mu * BEFORE * BEHIND),
-        }
+        errors = {"eq3": distance(act(3 * old["h"][1]), 3 * act(old["h"][1])),
+                  "eq5": distance(slopes[1], slopes[0]),
+                  "eq6-7": law(old, new, "dx", mu * OWN * BEHIND),
+                  "thm1-input": law(old, new, "x", BEFORE),
+                  "thm1-output-gradient": law(old, new, "dh", mu * BEHIND),
+                  "thm1-weight-gradient": law(old, new, "dw", mu * BEFORE * BEHIND)}  # fmt: skip
         worst = {name: max(error, worst.get(name, 0.0)) for name, error in errors.items()}
     found = [ns.conditioning(n, (x, target), _against).lambda_max("inputs") for n in (net, other)]
     ratios = found[1] / found[0] / BEFORE**2
@@ -80,12 +78,10 @@ def theorem2(net: nn.Module, x: Tensor, labels: Tensor) -> dict[str, float]:
     one, other = (
         layer_signals(n, x, lambda out: _cross_entropy(out, labels)) for n in (net, scaled(net))
     )
-    return {
-        "thm2-input": law(one, other, "x", np.ones(DEPTH)),
-        "thm2-output-gradient": law(one, other, "dh", 1 / OWN),
-        "thm2-weight-gradient": law(one, other, "dw", 1 / OWN),
-        "eq9": law(one, other, "dx", np.ones(DEPTH)),
-    }
+    return {"thm2-input": law(one, other, "x", np.ones(DEPTH)),
+            "thm2-output-gradient": law(one, other, "dh", 1 / OWN),
+            "thm2-weight-gradient": law(one, other, "dw", 1 / OWN),
+            "eq9": law(one, other, "dx", np.ones(DEPTH))}  # fmt: skip
 
 
 def trial(seed: int) -> dict[str, Any]:

@@ -19,11 +19,9 @@ def trial(depth: int, width: int, norm: str, samples: int, data: str, seed: int)
         net, (x, y), "cross_entropy", kind=kind, exact="blocks", hessian=True, batch_size=samples
     )
     spectra = [block.spectrum for block in found.hessians if block.spectrum is not None]
-    return {
-        "largest": [float(s.values[0]) for s in spectra],
-        "smallest": [float(s.values[-1]) for s in spectra],
-        "fisher": found.lambda_max("exact"),
-    }
+    return {"largest": [float(s.values[0]) for s in spectra],
+            "smallest": [float(s.values[-1]) for s in spectra],
+            "fisher": found.lambda_max("exact")}  # fmt: skip
 
 
 def observe(table: Table) -> dict[str, Any]:
@@ -40,12 +38,10 @@ def observe(table: Table) -> dict[str, Any]:
             negative[name] = {"error": np.maximum(-share, 0).min(1).min(), "size": 3456}
             if norm == "none":
                 equal[name] = {"error": np.abs(high / fisher - 1).max(1), "size": 3456}
-    return {
-        "secB-subhessian-size": parts(ranks),
-        "subhessian-equals-fim": parts(equal),
-        "secB-subhessian-sign": parts(negative),
-        "sign-with-bn": parts({n: part for n, part in negative.items() if n.startswith("BN")}),
-    }
+    return {"secB-subhessian-size": parts(ranks), "subhessian-equals-fim": parts(equal),
+            "secB-subhessian-sign": parts(negative),
+            "sign-with-bn": parts({n: part for n, part in negative.items()
+                                   if n.startswith("BN")})}  # fmt: skip
 
 
 def panels(table: Table) -> list[Panel]:

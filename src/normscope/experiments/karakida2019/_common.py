@@ -16,16 +16,10 @@ from normscope.seeds import child_seed
 from normscope.theory.integrals import arccosine_kernel
 
 # activation, weight variance, bias variance; the first two are those of the paper's figures
-NETWORKS = {
-    "relu": ("relu", 2.0, 0.0),
-    "tanh": ("tanh", 3.0, 0.64),
-    "leaky": ("leaky_relu(0.1)", 1.8, 0.2),
-    "erf": ("erf", 2.0, 0.3),
-    "sigmoid": ("sigmoid", 2.0, 0.0),
-    "relu-biases": ("relu", 2.0, 0.1),
-    "relu-layer": ("relu", 2.0, 0.5),
-    "tanh-centred": ("tanh", 3.0, 0.0),
-}
+NETWORKS = {"relu": ("relu", 2.0, 0.0), "tanh": ("tanh", 3.0, 0.64),
+            "leaky": ("leaky_relu(0.1)", 1.8, 0.2), "erf": ("erf", 2.0, 0.3),
+            "sigmoid": ("sigmoid", 2.0, 0.0), "relu-biases": ("relu", 2.0, 0.1),
+            "relu-layer": ("relu", 2.0, 0.5), "tanh-centred": ("tanh", 3.0, 0.0)}  # fmt: skip
 
 
 def spec(network: str, widths: Sequence[int], **options: Any) -> ns.NetworkSpec:
@@ -46,10 +40,8 @@ def gaussian(*shape: int, seed: int, stream: str = "inputs") -> torch.Tensor:
     return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
 
-def risk(
-    of: ns.NetworkSpec, samples: int, seed: int, *, inputs: Any = None, parameters: Any = "weights",
-    statistics: str = "batch",
-) -> ns.Risk:  # fmt: skip
+def risk(of: ns.NetworkSpec, samples: int, seed: int, *, inputs: Any = None,
+         parameters: Any = "weights", statistics: str = "batch") -> ns.Risk:  # fmt: skip
     """A random network on Gaussian inputs; only weights are differentiated, as in the theory."""
     x = gaussian(samples, math.prod(of.input_shape), seed=seed) if inputs is None else inputs
     return ns.Risk(built(of, seed), x, loss="mse", parameters=parameters, statistics=statistics)
@@ -76,11 +68,8 @@ def spectrum(matrix: Array) -> dict[str, float]:
     """Largest eigenvalue, trace and trace of the square."""
     square = flat(matrix)
     values = torch.linalg.eigvalsh(torch.from_numpy(square))
-    return {
-        "top": float(values[-1]),
-        "trace": float(square.trace()),
-        "second": float((square**2).sum()),
-    }
+    return {"top": float(values[-1]), "trace": float(square.trace()),
+            "second": float((square**2).sum())}  # fmt: skip
 
 
 def over_widths(

@@ -74,11 +74,9 @@ def _hessian(seed: int) -> dict[str, Any]:
     flat = jacobian.reshape(-1, len(theta)).numpy()
     values = [np.linalg.eigvalsh(m)[::-1][: len(flat)] for m in (flat.T @ flat, flat @ flat.T)]
     parts = {"autograd": auto, "operator": ns.hessian(at).to_dense()}
-    return {
-        "eq9": {"parts": {name: _error(found, right) for name, found in parts.items()}},
-        "eq9-zero": _error(ns.hessian(zero).to_dense(), ns.fisher(zero).to_dense()),
-        "s3": _error(values[0], values[1]),
-    }
+    return {"eq9": {"parts": {name: _error(found, right) for name, found in parts.items()}},
+            "eq9-zero": _error(ns.hessian(zero).to_dense(), ns.fisher(zero).to_dense()),
+            "s3": _error(values[0], values[1])}  # fmt: skip
 
 
 def _last_norms(seed: int) -> dict[str, Any]:
@@ -107,15 +105,12 @@ def _last_norms(seed: int) -> dict[str, Any]:
     gains = {"equal": torch.full((OUTPUTS,), 3.0), "unequal": torch.arange(1.0, OUTPUTS + 1)}
     form, projector = _error(batch, normed(_batch)), _error(q[0] @ q[0], q[0])
     orthogonal = {"error": float(np.abs(one @ ubar[:, 0]).max()), "size": 100}
-    return {
-        "s43-47": {"parts": {"matrix form": form, "Q is a projector": projector}},
-        "s43-47-corrected": {"parts": {"projector": _error(one @ one, one), "off": orthogonal}},
-        "gamma-scale": {"parts": {name: ratios(gain.double()) for name, gain in gains.items()}},
-        "s88-93": _error(layer, normed(_layer)),
-        "T2": vanishes(_batch, 2, 2),
-        "thm4.1-C2": vanishes(_layer, 2, SAMPLES),
-        "C3": vanishes(_layer, 3, SAMPLES),
-    }
+    return {"s43-47": {"parts": {"matrix form": form, "Q is a projector": projector}},
+            "s43-47-corrected": {"parts": {"projector": _error(one @ one, one), "off": orthogonal}},
+            "gamma-scale": {"parts": {name: ratios(gain.double()) for name, gain in gains.items()}},
+            "s88-93": _error(layer, normed(_layer)), "T2": vanishes(_batch, 2, 2),
+            "thm4.1-C2": vanishes(_layer, 2, SAMPLES),
+            "C3": vanishes(_layer, 3, SAMPLES)}  # fmt: skip
 
 
 def _projections(seed: int) -> dict[str, Any]:
@@ -132,13 +127,10 @@ def _projections(seed: int) -> dict[str, Any]:
     w, z = common.gaussian(wide, seed=seed, stream="weights"), _batch(u)
     q = torch.eye(SAMPLES).double()[:, :, None] - 1 / SAMPLES - z[:, None] * z[None] / SAMPLES
     chain = (1 - z.tanh() ** 2)[:, None] * q / u.std(0, correction=0) * w  # (b, a, i)
-    return {
-        "s60": _error(chain, jacrev(lambda v: _batch(v).tanh() @ w)(u)),
-        "s78": _error(p, slope),
-        "s78-corrected": _error(p / sigma[:, None, None], slope),
-        "s81": _error(first - last, p[0] @ p[1]),
-        "s81-corrected": _error(first + last, p[0] @ p[1]),
-    }
+    return {"s60": _error(chain, jacrev(lambda v: _batch(v).tanh() @ w)(u)),
+            "s78": _error(p, slope), "s78-corrected": _error(p / sigma[:, None, None], slope),
+            "s81": _error(first - last, p[0] @ p[1]),
+            "s81-corrected": _error(first + last, p[0] @ p[1])}  # fmt: skip
 
 
 def _printed(seed: int) -> dict[str, Any]:
@@ -157,22 +149,17 @@ def _printed(seed: int) -> dict[str, Any]:
     trace = float(blocks.mean()) * k1  # of Q F*_mLN over alpha M
     tilde, hat = (made.order_parameters[k] for k in ("qtilde", "qhat"))
     entry = float(np.sum(widths[:-1] * tilde * hat))
-    slips = {
-        "(S.99)": _error(np.sum(widths[2:] * tilde[1:] * tilde[:-1]), entry),
-        "(S.100)": _error(whole * np.eye(OUTPUTS)[:, None, :, None], whole),
-        "(S.106)": _error((OUTPUTS - 1) * k1, trace),
-    }
+    slips = {"(S.99)": _error(np.sum(widths[2:] * tilde[1:] * tilde[:-1]), entry),
+             "(S.100)": _error(whole * np.eye(OUTPUTS)[:, None, :, None], whole),
+             "(S.106)": _error((OUTPUTS - 1) * k1, trace)}  # fmt: skip
     right_trace = _error((OUTPUTS - 2) * k1 * np.mean(1 / sigma2), trace)
     return {
         "s50": _error(gap / var * (np.eye(t) - (1 - 1 / t) * outer), right),
         "s50-corrected": _error(gap / var * (g - outer), right),
         "s37": _error(gap * 100 / t, ratio),
-        "s37-corrected": _error(made.alpha * gap * 100 / t, ratio),
-        "s99-106": {"parts": slips},
+        "s37-corrected": _error(made.alpha * gap * 100 / t, ratio), "s99-106": {"parts": slips},
         "s99-106-corrected": {"parts": {"(S.99)": _error(entry, made.A1), "(S.107)": right_trace}},
-        **_last_block(seed),
-        **_integrals(seed),
-    }
+        **_last_block(seed), **_integrals(seed)}  # fmt: skip
 
 
 def _last_block(seed: int) -> dict[str, Any]:
@@ -228,10 +215,8 @@ def _theory() -> dict[str, Any]:
         for n, w, b in [*cases, ("relu", 2.0, 0.0)]
     ]
     off = [abs(common.arccosine_hat(-1 / (10**k - 1)) - 0.5 / math.pi) for k in range(1, 7)]
-    return {
-        "kappa-order": {"holds": [bool(p.kappa1 > p.kappa2 > 0) for p in made]},
-        "wei-consistent": {"holds": [b < a / 5 for a, b in pairwise(off)]},
-    }
+    return {"kappa-order": {"holds": [bool(p.kappa1 > p.kappa2 > 0) for p in made]},
+            "wei-consistent": {"holds": [b < a / 5 for a, b in pairwise(off)]}}  # fmt: skip
 
 
 TITLE = "Dense identities of the supplement, as printed and as corrected"

@@ -47,13 +47,10 @@ def observe(table: Table) -> dict[str, Any]:
 
     singles, several = ([c for c in plain if (c[1] > 1) is many] for many in (False, True))
     residual = orders(singles, "residual", ", entries", below=1.0)
-    return {
-        "thm3.1": parts(orders(plain, "lost")),
-        "s13": parts(orders(plain, "lost_dual")),
-        "ln-eigenvectors": parts(orders(layer, "lost")),
-        "lemmaA1": parts(orders(several, "blocks", below=-0.5)),
-        "s16": parts(residual | orders(singles, "ratio", ", share", below=0.0)),
-    }
+    return {"thm3.1": parts(orders(plain, "lost")), "s13": parts(orders(plain, "lost_dual")),
+            "ln-eigenvectors": parts(orders(layer, "lost")),
+            "lemmaA1": parts(orders(several, "blocks", below=-0.5)),
+            "s16": parts(residual | orders(singles, "ratio", ", share", below=0.0))}  # fmt: skip
 
 
 def _cells(widths: list[int], seeds: int) -> list[dict[str, Any]]:

@@ -148,13 +148,11 @@ def _cells(widths: Sequence[int], figure: int, rest: int) -> list[dict[str, Any]
     other = ["leaky", "erf", "relu-biases", "tanh-centred"]
     square: dict[str, Any] = {"regime": "T=M", "outputs": 1}
     some = {"network": both, "width": small[:2]}
-    return [
-        *grid({"network": both, "width": widths, **square}, figure),
-        *grid({"network": other, "width": small, **square}, rest),
-        *grid({"network": both, "width": small, "regime": ["T=20", "T=M/4"], "outputs": 1}, rest),
-        *grid({**some, "regime": "T=4M", "outputs": 1}, rest),
-        *grid({**some, "regime": "T=M", "outputs": 5}, rest),
-    ]
+    return [*grid({"network": both, "width": widths, **square}, figure),
+            *grid({"network": other, "width": small, **square}, rest),
+            *grid({"network": both, "width": small, "regime": ["T=20", "T=M/4"], "outputs": 1},
+                  rest), *grid({**some, "regime": "T=4M", "outputs": 1}, rest),
+            *grid({**some, "regime": "T=M", "outputs": 5}, rest)]  # fmt: skip
 
 
 TITLE = "Spectra of Gram matrices over widths, plain and with the mean of the outputs subtracted"

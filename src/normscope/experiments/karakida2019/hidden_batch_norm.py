@@ -41,11 +41,9 @@ def observe(table: Table) -> dict[str, Any]:
 
     fixed: dict[str, Any] = {"network": "relu", "depth": 3, "samples": "T=100"}
     square = fixed | {"samples": "T=M"}
-    inside = {
-        f"M={w}, {where['samples']}": table("top", width=w, **where) / bound(w, samples=count) - 1
-        for where, count in ((fixed, 100), (square, 0))
-        for w in table.where(**where).values_of("width")
-    }
+    inside = {f"M={w}, {where['samples']}": table("top", width=w, **where) / bound(w, samples=count)
+              - 1 for where, count in ((fixed, 100), (square, 0))
+              for w in table.where(**where).values_of("width")}  # fmt: skip
 
     def logs(name: str, depth: int, width: int) -> Any:
         return np.log10(table(name, network="relu", samples="T=M", depth=depth, width=width))
@@ -69,20 +67,15 @@ def observe(table: Table) -> dict[str, Any]:
 
     frozen, train = (common.order(table, name, above=0.5, **fixed) for name in ("frozen", "top"))
     wei = {f"above train mode, {name}": part for name, part in above("frozen").items()}
-    return {
-        "thm3.4": parts(inside),
-        "thm3.4-tight": lower("relu"),
-        "thm3.4-order": common.order(table, "top", **square),
-        "thm3.4-constant": parts(above("plain")),
-        "thm3.4-bias": {"error": [v["bias"] for _, v in table if "bias" in v], "size": 100},
-        "thm3.4-nonneg": common.limit(lower("sigmoid")),
-        "thm3.4-tanh": common.order(table, "top", network="tanh"),
-        "sec5-wei": parts({"order above M^(1/2)": frozen, **wei}),
-        "sec5-wei-train": train,
-        "sec6-depth": deeper("trace"),
-        "sec6-depth-max": deeper("top"),
-        "sec6-depth-rate": rate,
-    }
+    return {"thm3.4": parts(inside), "thm3.4-tight": lower("relu"),
+            "thm3.4-order": common.order(table, "top", **square),
+            "thm3.4-constant": parts(above("plain")),
+            "thm3.4-bias": {"error": [v["bias"] for _, v in table if "bias" in v], "size": 100},
+            "thm3.4-nonneg": common.limit(lower("sigmoid")),
+            "thm3.4-tanh": common.order(table, "top", network="tanh"),
+            "sec5-wei": parts({"order above M^(1/2)": frozen, **wei}), "sec5-wei-train": train,
+            "sec6-depth": deeper("trace"), "sec6-depth-max": deeper("top"),
+            "sec6-depth-rate": rate}  # fmt: skip
 
 
 def panels(table: Table) -> list[Panel]:

@@ -88,10 +88,8 @@ def observe(table: Table) -> dict[str, Any]:
 
 def _cells(widths: list[int], seeds: int) -> list[dict[str, Any]]:
     nets, few = list(NETS), widths[1:3]
-    return [
-        *grid({"network": nets, "outputs": 10, "width": widths}, seeds),
-        *grid({"network": nets, "outputs": [5, 3], "width": few}, seeds),
-    ]
+    return [*grid({"network": nets, "outputs": 10, "width": widths}, seeds),
+            *grid({"network": nets, "outputs": [5, 3], "width": few}, seeds)]  # fmt: skip
 
 
 TITLE = "Layer norm in all layers: spectrum, bounds and order parameters"

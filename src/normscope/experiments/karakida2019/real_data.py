@@ -66,11 +66,9 @@ def observe(table: Table) -> dict[str, Any]:
 
 def panels(table: Table) -> list[Panel]:
     """Fig. 1 with images as inputs."""
-    curves = {
-        "measured": ("plain", "points"), "theory for these inputs": ("theory", "dashed"),
-        "measured, mean subtracted": ("centred", "points"),
-        "theory, mean subtracted": ("centred_theory", "line"),
-    }  # fmt: skip
+    curves = {"measured": ("plain", "points"), "theory for these inputs": ("theory", "dashed"),
+              "measured, mean subtracted": ("centred", "points"),
+              "theory, mean subtracted": ("centred_theory", "line")}  # fmt: skip
     titles = {data: f"Fig. 1 on {data}, ReLU, T = M" for data in table.values_of("data")}
     where: dict[str, Any] = {"table": table, "curves": curves, "case": "figure"}
     return [common.width_panel(title, **where, data=data) for data, title in titles.items()]
@@ -86,8 +84,5 @@ def _cells(
 
 TITLE = "Fig. 1, batch norm and layer norm on real images"
 SMOKE = Scale(_cells(["digits"], [30, 60], ([30], 40), 2), seconds=4)
-DESK = PAPER = Scale(
-    _cells(["mnist", "cifar10"], [100, 200, 400], ([100, 200, 400], 400), 5),
-    seconds=120,
-    data=("mnist", "cifar10"),
-)
+DESK = PAPER = Scale(_cells(["mnist", "cifar10"], [100, 200, 400], ([100, 200, 400], 400), 5),
+                     seconds=120, data=("mnist", "cifar10"))  # fmt: skip

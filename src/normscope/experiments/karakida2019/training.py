@@ -75,10 +75,8 @@ def _minimum(width: int, steps: int, seed: int) -> dict[str, Any]:
     with torch.no_grad():
         for p in model.parameters():
             p.add_(1e-5 * common.gaussian(*p.shape, seed=seed, stream="step") / width**0.5)
-    found = max_stable_lr(
-        model, (x, y), "mse", criterion="leaves", seeds=1, steps=steps, batch_size=width,
-        bracket=(1 / top, 4 / top), tol=0.05,
-    )  # fmt: skip
+    found = max_stable_lr(model, (x, y), "mse", criterion="leaves", seeds=1, steps=steps,
+                          batch_size=width, bracket=(1 / top, 4 / top), tol=0.05)  # fmt: skip
     return {"interval": np.array([found.bound.low, found.bound.high]) * top / 2}
 
 
@@ -112,16 +110,14 @@ def observe(table: Table) -> dict[str, Any]:
         for arm, ends in zip(ARMS, pair, strict=True):
             own = table("own", case=arm, width=w)[:, None]
             found[f"from initialization, M={w}, {arm}"] = ends / own
-    return {
-        "eq27": parts({k: {"intervals": v} for k, v in found.items()}, line=1.0),
-        "sec5-lr": parts({f"M={w}": v for w, v in gain.items()}),
-        "sec5-lr-growth": {"values": gain[widths[-1]] - gain[widths[0]]},
-        "sec5-speed": parts({f"M={w}": v for w, v in speed.items()}),
-        "trained": common.order(table, "after", case="none"),
-        "trained-fast": {"values": table("fast", case="none")},
-        "trained-small": {"values": table("small", case="none")},
-        "sec6-ntk": common.order(table, "off", case="linear"),
-    }
+    return {"eq27": parts({k: {"intervals": v} for k, v in found.items()}, line=1.0),
+            "sec5-lr": parts({f"M={w}": v for w, v in gain.items()}),
+            "sec5-lr-growth": {"values": gain[widths[-1]] - gain[widths[0]]},
+            "sec5-speed": parts({f"M={w}": v for w, v in speed.items()}),
+            "trained": common.order(table, "after", case="none"),
+            "trained-fast": {"values": table("fast", case="none")},
+            "trained-small": {"values": table("small", case="none")},
+            "sec6-ntk": common.order(table, "off", case="linear")}  # fmt: skip
 
 
 def _largest(updates: Any) -> Any:
@@ -134,11 +130,9 @@ def _largest(updates: Any) -> Any:
 
 
 def _cells(widths: list[int], steps: int, seeds: int, linear: list[int]) -> list[dict[str, Any]]:
-    return [
-        *grid({"case": list(ARMS), "width": widths, "steps": steps}, seeds),
-        *grid({"case": "minimum", "width": widths[0], "steps": 50}, 3),
-        *grid({"case": "linear", "width": linear, "steps": 100}, seeds),
-    ]
+    return [*grid({"case": list(ARMS), "width": widths, "steps": steps}, seeds),
+            *grid({"case": "minimum", "width": widths[0], "steps": 50}, 3),
+            *grid({"case": "linear", "width": linear, "steps": 100}, seeds)]  # fmt: skip
 
 
 TITLE = "Gradient descent with and without mean subtraction, next to a minimum, linearized"

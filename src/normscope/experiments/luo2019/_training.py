@@ -31,11 +31,9 @@ def train(
     run = ns.fit(model, shown, "cross_entropy", epochs=epochs, validation=test, **OPTIONS, **more)
     seen = [e for e in run.events if e.kind == "epoch"]
     rest = (epochs - len(seen)) if run.diverged else 0
-    return {
-        "train": [e.loss for e in seen] + rest * [float("inf")],
-        "loss": [e.validation_loss for e in seen] + rest * [float("inf")],
-        "accuracy": [e.validation_accuracy for e in seen] + rest * [0.0],
-    }
+    return {"train": [e.loss for e in seen] + rest * [float("inf")],
+            "loss": [e.validation_loss for e in seen] + rest * [float("inf")],
+            "accuracy": [e.validation_accuracy for e in seen] + rest * [0.0]}  # fmt: skip
 
 
 def at(*keys: str) -> Callable[[Mapping[str, Any]], Any]:

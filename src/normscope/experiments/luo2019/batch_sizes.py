@@ -26,10 +26,8 @@ ARMS: dict[str, dict[str, Any]] = {  # sizes in units of the paper's 128
 NAMES = {"train": "training loss", "loss": "validation loss", "accuracy": "validation accuracy"}
 
 
-def trial(
-    arm: str, net: str, data: str, samples: int, epochs: int, unit: int, lr: float,
-    population: int, seed: int,
-) -> dict[str, Any]:  # fmt: skip
+def trial(arm: str, net: str, data: str, samples: int, epochs: int, unit: int, lr: float,
+          population: int, seed: int) -> dict[str, Any]:  # fmt: skip
     """Train one arm; ``unit`` is the batch size that stands for 128."""
     shown, test = images(data, samples, seed)
     settings = {"norm": "batch", "size": 1.0, **ARMS[arm]}
@@ -79,17 +77,15 @@ def observe(table: Table) -> dict[str, Any]:
     gains = {f"zeta={z:g}": -worse(f"BN 1024, zeta {z:g}", "BN 1024", "loss")["validation loss"]
              for z in ZETAS}  # fmt: skip
     small = {f"dropout {p}": f"BN 32, dropout {p}" for p in (0.1, 0.2)}
-    return {
-        "fig2a-batch": parts(versions),
-        "fig2a-pn": parts(worse("PN + gamma decay", "BN 128", *pair)),
-        "fig2a-pn-only": parts(worse("PN", "BN 128", "gap")),
-        "fig2g-dropout": parts(worse("BN 1024, dropout 0.1", "BN 1024", *pair)),
-        "fig2h-wn": parts(worse("WN, dropout 0.2", "WN", *pair)),
-        "fig2h-below": parts(worse("WN, dropout 0.2", "BN 128", *pair)),
-        "b3-constant": parts({name: gain - half for name, gain in gains.items()}),
-        "b3-small-batch": parts({word: worse(arm, "BN 32", "lost")["accuracy lost"]
-                                 for word, arm in small.items()}),
-    }  # fmt: skip
+    return {"fig2a-batch": parts(versions),
+            "fig2a-pn": parts(worse("PN + gamma decay", "BN 128", *pair)),
+            "fig2a-pn-only": parts(worse("PN", "BN 128", "gap")),
+            "fig2g-dropout": parts(worse("BN 1024, dropout 0.1", "BN 1024", *pair)),
+            "fig2h-wn": parts(worse("WN, dropout 0.2", "WN", *pair)),
+            "fig2h-below": parts(worse("WN, dropout 0.2", "BN 128", *pair)),
+            "b3-constant": parts({name: gain - half for name, gain in gains.items()}),
+            "b3-small-batch": parts({word: worse(arm, "BN 32", "lost")["accuracy lost"]
+                                     for word, arm in small.items()})}  # fmt: skip
 
 
 def panels(table: Table) -> list[Panel]:

@@ -70,19 +70,14 @@ def observe(table: Table) -> dict[str, Any]:
     noise = 0.8 * np.sqrt(24 / main("samples")[0])  # mean |excess kurtosis| of a Gaussian sample
     kurtosis, off = main("kurtosis"), main("off")
     below = small("negative")
-    return {
-        "strength-1overM": over_sizes(SIZES[:-1], local.T, -1.0),
-        "strength-1overM-slopes": parts(slopes),
-        "c4-deep": ratios(0),
-        "c4-deep-corrected": ratios(1),
-        "c4-psd": {"holds": below[:, 1] == 0},
-        "c4-psd-fresh": {"holds": below[:, 0] > 0},
-        "c4-additive": columns(whole / alone, [f"M={m}" for m in SIZES], expected=1.0),
-        "wn-not-pn": parts({
-            f"excess kurtosis, layer {kurtosis.shape[1]}":
-                {"values": kurtosis[:, -1], "threshold": noise},
-            "error of Eq. (4), last less first": off[:, -1] - off[:, 0]}),
-    }  # fmt: skip
+    return {"strength-1overM": over_sizes(SIZES[:-1], local.T, -1.0),
+            "strength-1overM-slopes": parts(slopes), "c4-deep": ratios(0),
+            "c4-deep-corrected": ratios(1), "c4-psd": {"holds": below[:, 1] == 0},
+            "c4-psd-fresh": {"holds": below[:, 0] > 0},
+            "c4-additive": columns(whole / alone, [f"M={m}" for m in SIZES], expected=1.0),
+            "wn-not-pn": parts({f"excess kurtosis, layer {kurtosis.shape[1]}": {"values": kurtosis[
+                :, -1], "threshold": noise}, "error of Eq. (4), last less first": off[:, -1]
+                                - off[:, 0]})}  # fmt: skip
 
 
 def panels(table: Table) -> list[Panel]:
@@ -102,8 +97,6 @@ TITLE = "Loss gap of batch norm in trained networks, layer by layer and batch si
 SMOKE = Scale([
     {**DIGITS, "net": "mlp:64-16-16-10", "samples": 600, "epochs": 3, "batches": 20},
     {**DIGITS, "samples": 300, "epochs": 3, "batches": 4}], seeds=2, seconds=4)  # fmt: skip
-DESK = Scale([
-    {"net": "mlp:768-256-256-10", "data": "cifar10", "samples": 4096, "epochs": 30,
-    "batches": 200},
-    {**DIGITS, "samples": 1400, "epochs": 40, "batches": 16}], seeds=5, seconds=115,
-    data=("cifar10",))  # fmt: skip
+DESK = Scale([{"net": "mlp:768-256-256-10", "data": "cifar10", "samples": 4096, "epochs": 30,
+               "batches": 200}, {**DIGITS, "samples": 1400, "epochs": 40, "batches": 16}], seeds=5,
+             seconds=115, data=("cifar10",))  # fmt: skip

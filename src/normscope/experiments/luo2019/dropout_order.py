@@ -10,10 +10,8 @@ from normscope.experiments.observing import Panel, Scale, Table, arm_bars, paire
 from normscope.measure import variance_shift
 
 
-def trial(
-    net: str, place: str, dropout: float, data: str, samples: int, epochs: int, lr: float,
-    batch: int, seed: int,
-) -> dict[str, Any]:  # fmt: skip
+def trial(net: str, place: str, dropout: float, data: str, samples: int, epochs: int, lr: float,
+          batch: int, seed: int) -> dict[str, Any]:  # fmt: skip
     """Dropout before every norm, or behind every hidden layer or residual block."""
     shown, test = images(data, samples, seed)
     ratio = dropout if place == "behind" else 0.0

@@ -38,10 +38,8 @@ def observe(table: Table) -> dict[str, Any]:
         return table(name, alpha=alpha) / theories[theory](alpha).error[0] - 1
 
     def sides(name: str, theory: str) -> dict[str, Any]:
-        found = {
-            side: np.concatenate([off(name, theory, a) for a in loads if low < a < high])
-            for side, (low, high) in SIDES.items()
-        }
+        found = {side: np.concatenate([off(name, theory, a) for a in loads if low < a < high])
+                 for side, (low, high) in SIDES.items()}  # fmt: skip
         return parts(found, expected=0.0)
 
     def differences(first: str, second: str) -> dict[str, Any]:
@@ -50,24 +48,20 @@ def observe(table: Table) -> dict[str, Any]:
 
     others = [name for name in table.names if name != "best"]
     return {
-        "fig1a-vanilla": sides("vanilla", "vanilla"),
-        "fig1a-zeta": sides("decay", "printed"),
+        "fig1a-vanilla": sides("vanilla", "vanilla"), "fig1a-zeta": sides("decay", "printed"),
         "fig1a-zeta-corrected": sides("decay", "decay"),
         "fig1a-optimal": parts({name: np.log10(table("best") / table(name)) for name in others}),
         "fig1a-below": differences("decay", "vanilla"),
         "fig1a-bn": by_load({a: off(last, "decay", a) for a in loads}),
-        "fig1a-bn-steps": differences(last, before),
-    }
+        "fig1a-bn-steps": differences(last, before)}  # fmt: skip
 
 
 def panels(table: Table) -> list[Panel]:
     """The paper's panel: lines of theory, points of students."""
     loads, fine = table.values_of("alpha"), np.linspace(0.05, max(table.values_of("alpha")), 400)
-    lines = {
-        "vanilla SGD, theory": ts.least_squares_error(fine, noise_variance=NOISE),
-        "zeta = 1/(2M), theory": ts.weight_norm_error(fine, zeta=ZETA, noise_variance=NOISE),
-        "ridge .25, theory": ts.ridge_error(fine, lam=BEST, noise_variance=NOISE),
-    }
+    lines = {"vanilla SGD, theory": ts.least_squares_error(fine, noise_variance=NOISE),
+             "zeta = 1/(2M), theory": ts.weight_norm_error(fine, zeta=ZETA, noise_variance=NOISE),
+             "ridge .25, theory": ts.ridge_error(fine, lam=BEST, noise_variance=NOISE)}  # fmt: skip
     shown = {name: (fine[e.error < 8], e.error[e.error < 8]) for name, e in lines.items()}
     curves = [curve(name, x, y, style="line") for name, (x, y) in shown.items()]
     words = dict(zip(NAMES, ("least squares", "ridge .25", "WN + gamma decay"), strict=True))

@@ -21,12 +21,10 @@ NAMES = ("convex", "vanilla", "decay", "longer", "bn-early", "bn", "bn-random")
 def trial(alpha: float, noise: float, inputs: int, steps: int, seed: int) -> dict[str, float]:
     """Errors of all students on one sample; one is trained six times as long."""
     arms = [
-        ts.ConvexRelu(),
-        ts.ReluDescent(num_steps=steps, zeta=(0.0, ZETA)),
+        ts.ConvexRelu(), ts.ReluDescent(num_steps=steps, zeta=(0.0, ZETA)),
         ts.ReluDescent(num_steps=6 * steps),
         ts.BatchNormSgd("relu", batch_size=BATCH, num_steps=(steps // 2, 5 * steps)),
-        ts.BatchNormSgd("relu", init="random", batch_size=BATCH, num_steps=5 * steps),
-    ]
+        ts.BatchNormSgd("relu", init="random", batch_size=BATCH, num_steps=5 * steps)]  # fmt: skip
     found = ts.simulated_errors(arms, alpha, ts.Data(inputs, noise, num_seeds=1, seed=seed))
     return {name: float(one.errors[0, 0]) for name, one in zip(NAMES, found, strict=True)}
 
@@ -68,15 +66,11 @@ def observe(table: Table) -> dict[str, Any]:
     equal = {f"{words}, alpha={a:g}": large(name, alpha=a) / large("decay", alpha=a) - 1
              for words, name in trained.items() for a in loads}  # fmt: skip
     return {
-        "fig1b-theory": {"values": rise, "expected": steep},
-        "fig1b-theory-loads": by_load(theory),
+        "fig1b-theory": {"values": rise, "expected": steep}, "fig1b-theory-loads": by_load(theory),
         "fig1b-theory-corrected": {"parts": dict(sorted(convex.items()))},
-        "fig1b-dashed": {"parts": dashed},
-        "fig1b-lower": by_load(lower),
-        "fig1b-decay": {"values": highest("decay") - highest("vanilla")},
-        "fig1b-bn": parts(equal),
-        "fig1b-bn-peak": {"values": highest("bn") - highest("vanilla")},
-    }
+        "fig1b-dashed": {"parts": dashed}, "fig1b-lower": by_load(lower),
+        "fig1b-decay": {"values": highest("decay") - highest("vanilla")}, "fig1b-bn": parts(equal),
+        "fig1b-bn-peak": {"values": highest("bn") - highest("vanilla")}}  # fmt: skip
 
 
 def panels(table: Table) -> list[Panel]:
@@ -86,11 +80,9 @@ def panels(table: Table) -> list[Panel]:
     printed = ts.published_relu_error(fine, noise_variance=NOISE).error
     kept = printed < 4
     right = ts.relu_error(fine, noise_variance=NOISE).error
-    curves = [
-        curve("vanilla SGD, Eq. (25)", fine[kept], printed[kept], style="line"),
-        curve("no noise, 1 - alpha / 4", [0.05, 2.0], [1 - 0.05 / 4, 0.5], style="line"),
-        curve("theory with all samples", fine, right, style="dashed"),
-    ]
+    curves = [curve("vanilla SGD, Eq. (25)", fine[kept], printed[kept], style="line"),
+              curve("no noise, 1 - alpha / 4", [0.05, 2.0], [1 - 0.05 / 4, 0.5], style="line"),
+              curve("theory with all samples", fine, right, style="dashed")]  # fmt: skip
     words = ("convexified loss", "gradient descent", "with gamma decay 1/64",
              "gradient descent, 6 x longer", "BN M = 16, early", f"BN M = {BATCH}",
              "BN, random start")  # fmt: skip

@@ -23,10 +23,8 @@ MEASURED = 512  # samples of the Hessian
 NETS = {"mlp": "MLP", "cnn": "CNN6"}
 
 
-def trial(
-    net: str, data: str, samples: int, epochs: int, lr: float, tuned: int, rate: float, batch: int,
-    seed: int,
-) -> dict[str, Any]:  # fmt: skip
+def trial(net: str, data: str, samples: int, epochs: int, lr: float, tuned: int, rate: float,
+          batch: int, seed: int) -> dict[str, Any]:  # fmt: skip
     """Train with batch norm, then go on at a small rate with and without it."""
     shown, test = images(data, samples, seed)
     model = ns.network(net, norm="batch", seed=seed)
@@ -46,12 +44,9 @@ def _state(model: torch.nn.Module, shown: Any, test: Any) -> dict[str, Any]:
     weights = [p for name, p in model.named_parameters() if name.endswith("weight")]
     risk = ns.Risk(model, shown.images[:MEASURED], shown.labels[:MEASURED], loss="cross_entropy",
                    statistics="running")  # fmt: skip
-    return {
-        "train": loss_of(model, shown),
-        "loss": loss_of(model, test),
-        "norms": [float(w.detach().double().norm()) for w in weights],
-        "sharpness": float(ns.top_eigenvalues(ns.hessian(risk)).values[0]),
-    }
+    return {"train": loss_of(model, shown), "loss": loss_of(model, test),
+            "norms": [float(w.detach().double().norm()) for w in weights],
+            "sharpness": float(ns.top_eigenvalues(ns.hessian(risk)).values[0])}  # fmt: skip
 
 
 def _named(net: str) -> str:

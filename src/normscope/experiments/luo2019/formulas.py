@@ -22,13 +22,10 @@ CLOSE = 1e-3  # what such derivatives and extrapolations leave
 def trial() -> dict[str, Any]:
     """All closed forms."""
     made = _averages() | _weight_norm() | _rates() | _limits() | _free_energy() | _starts()
-    best = {
-        f"alpha={a:g}": minimize_scalar(
-            lambda lam, a=a: float(ts.ridge_error(a, lam=lam, noise_variance=0.25).error[0]),
-            bounds=(0.01, 2.0), method="bounded", options={"xatol": 1e-10},
-        ).x
-        for a in (0.5, 0.9, 1.1, 2.0, 3.0)
-    }  # fmt: skip
+    best = {f"alpha={a:g}": minimize_scalar(
+        lambda lam, a=a: float(ts.ridge_error(a, lam=lam, noise_variance=0.25).error[0]),
+        bounds=(0.01, 2.0), method="bounded", options={"xatol": 1e-10}).x
+            for a in (0.5, 0.9, 1.1, 2.0, 3.0)}  # fmt: skip
     made["fig1a-optimal-ridge"] = {k: exact(v, 0.25, 1e-5) for k, v in best.items()}
     big = 1e6
     forms = {"printed": False, "corrected": True}
@@ -79,10 +76,8 @@ def _weight_norm() -> dict[str, Any]:
     mean, long = float(centre @ w), float(np.linalg.norm(w))
     wanted = gamma * (h - mean) / (np.sqrt(a) * long) + beta
     law = {"population_mean": mean, "weight_norm": long, "input_variance": a}
-    pairs = {
-        "eq4": (gamma / a, beta - gamma * mean / (a * long)),
-        "eq4-corrected": theory.population_to_weight_norm(gamma, beta, **law),
-    }
+    pairs = {"eq4": (gamma / a, beta - gamma * mean / (a * long)),
+             "eq4-corrected": theory.population_to_weight_norm(gamma, beta, **law)}  # fmt: skip
     size = np.max(np.abs(wanted))
     off = {
         k: float(np.max(np.abs(v * h / long + b - wanted)) / size) for k, (v, b) in pairs.items()
@@ -230,14 +225,11 @@ def observe(table: Table) -> dict[str, Any]:
     easier = [one for part in made["sec3-easier"]["parts"].values() for one in part["holds"]]
     lost = finite["R0"] | {"mean": 1 - finite["R0"]["mean"]}
     return made | {
-        "sec3-easier": {"holds": easier},
-        "prop5": point["a=1"],
-        "prop5-general": point["a=1.5"],
-        "prop3-ode": {"parts": {
-            "stable below the maximum": {"holds": [d >= -10 * CLOSE for d in off]},
-            "unstable above the maximum": {"holds": [d <= 10 * CLOSE for d in off]}}},
-        "prop1-finite": {"parts": {"1 - R": lost, "growth of L": finite["L0"]}},
-    }  # fmt: skip
+        "sec3-easier": {"holds": easier}, "prop5": point["a=1"], "prop5-general": point["a=1.5"],
+        "prop3-ode": {
+            "parts": {"stable below the maximum": {"holds": [d >= -10 * CLOSE for d in off]},
+                      "unstable above the maximum": {"holds": [d <= 10 * CLOSE for d in off]}}},
+        "prop1-finite": {"parts": {"1 - R": lost, "growth of L": finite["L0"]}}}  # fmt: skip
 
 
 TITLE = "Closed forms of online learning and generalization, by quadrature and derivatives"

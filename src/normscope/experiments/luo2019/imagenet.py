@@ -39,11 +39,9 @@ def observe(table: Table) -> dict[str, Any]:
     last = {a: {k: table(k, arm=a)[:, -1] for k in ("train", "loss", "accuracy")} for a in ARMS}
     small, large, other = (last[a] for a in ARMS)
     gap = {a: last[a]["loss"] - last[a]["train"] for a in ARMS}
-    grows = {
-        "validation loss": large["loss"] - small["loss"],
-        "validation accuracy lost": small["accuracy"] - large["accuracy"],
-        "gap to the training loss": gap["BN M = 1024"] - gap["BN M = 128"],
-    }
+    grows = {"validation loss": large["loss"] - small["loss"],
+             "validation accuracy lost": small["accuracy"] - large["accuracy"],
+             "gap to the training loss": gap["BN M = 1024"] - gap["BN M = 128"]}  # fmt: skip
     lost = {"values": other["accuracy"] - small["accuracy"], "expected": 0.0}
     return {"fig3": parts(grows), "fig3-pn": lost}
 

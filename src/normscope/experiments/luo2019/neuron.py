@@ -14,11 +14,9 @@ SIZES = (16, 32, 64, 128, 256)
 COUNTS = {"30": 30, "100000": 100_000}  # samples P behind R_f
 # law, gamma and beta of the student, scale and shift of the labels softplus(t n + u)
 CASES: dict[str, tuple[str, float, float, float, float]] = {
-    "gamma=1": ("Gauss", 1.0, 0.2, 1.0, 0.2),
-    "gamma=2": ("Gauss", 2.0, 0.3, 2.0, 0.3),
+    "gamma=1": ("Gauss", 1.0, 0.2, 1.0, 0.2), "gamma=2": ("Gauss", 2.0, 0.3, 2.0, 0.3),
     "other labels": ("Gauss", 1.0, 0.2, 1.5, -0.5),
-    **{law: (law, 1.0, 0.2, 1.0, 0.2) for law in LAWS if law != "Gauss"},
-}
+    **{law: (law, 1.0, 0.2, 1.0, 0.2) for law in LAWS if law != "Gauss"}}  # fmt: skip
 
 
 def softplus(h: Array) -> Array:
@@ -115,24 +113,19 @@ def observe(table: Table) -> dict[str, Any]:
         "eq3-independent": of("independent", _published("gamma=1")),
         "eq3-independent-equal": columns(shift, [f"M={m}" for m in SIZES]),
         "eq3-I": parts({"no label noise": squared[0], "labels drawn from the model": squared[1]},
-                       expected=curved),
-        "eq3-I-drawn": {"values": squared[1], "expected": curved},
+                       expected=curved), "eq3-I-drawn": {"values": squared[1], "expected": curved},
         "eq3-Rf": parts({k: [r[k] for r in ratios] for k in ratios[0]}),
         "eq3-relu": of("relu", np.array([theory.relu_decay(m) for m in SIZES])),
         "eq3-nongauss": parts({k: of(k, _published(k)) for k in skewed}),
-        "eq3-nongauss-corrected": parts({k: of(k, _complete(k)) for k in skewed}),
-    }  # fmt: skip
+        "eq3-nongauss-corrected": parts({k: of(k, _complete(k)) for k in skewed})}  # fmt: skip
 
 
 def panels(table: Table) -> list[Panel]:
     """M times the gap, which Eq. (3) says is constant."""
     scale = np.array(SIZES, float)
-    measured = {
-        "gamma=1": "labels of the model",
-        "other labels": "other labels",
-        "exponential": "exponential input",
-        "independent": "statistics of other batches",
-    }
+    measured = {"gamma=1": "labels of the model", "other labels": "other labels",
+                "exponential": "exponential input",
+                "independent": "statistics of other batches"}  # fmt: skip
     lines = {"Eq. (3)": _published("gamma=1"), "other labels, R_f + R_q": _complete("other labels"),
              "exponential input, Eq. (3)": _published("exponential"),
              "exponential input, R_f + R_q": _complete("exponential")}  # fmt: skip

@@ -12,10 +12,8 @@ PROTOCOLS = {"epochs": "equal epochs", "updates": "equal updates"}
 NAMES = {"gamma": "mean gamma^2", "product": "mean gamma^2 |w_next|^2", "loss": "validation loss"}
 
 
-def trial(
-    protocol: str, size: int, layer: int, net: str, data: str, samples: int, epochs: int, lr: float,
-    batch: int, seed: int,
-) -> dict[str, Any]:  # fmt: skip
+def trial(protocol: str, size: int, layer: int, net: str, data: str, samples: int, epochs: int,
+          lr: float, batch: int, seed: int) -> dict[str, Any]:  # fmt: skip
     """Equal epochs: batches of ``size``, rate in proportion. Equal updates: statistics of so many.
 
     ``lr`` is the rate of batches of ``batch`` samples, which all runs with equal updates have.
@@ -29,12 +27,8 @@ def trial(
     gamma = weights[f"norm{layer}.weight"].detach().double().square()
     after = weights[f"layer{layer + 1}.weight"].detach().double()
     reach = after.reshape(len(after), len(gamma), -1).square().sum((0, 2))
-    return {
-        "gamma": float(gamma.mean()),
-        "product": float((gamma * reach).mean()),
-        "loss": found["loss"][-1],
-        "train": loss_of(model, shown),
-    }
+    return {"gamma": float(gamma.mean()), "product": float((gamma * reach).mean()),
+            "loss": found["loss"][-1], "train": loss_of(model, shown)}  # fmt: skip
 
 
 def _over_sizes(table: Table, name: str, *protocols: str) -> dict[str, tuple[list[int], Any]]:

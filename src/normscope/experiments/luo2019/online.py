@@ -87,20 +87,15 @@ def observe(table: Table) -> dict[str, Any]:
     quicker = {f"eta from {RATES[k]:g} to {RATES[k + 1]:g}": gained[:, k] for k in (0, 1)}
     plain, decayed = (table(f"zeta={z}", part="large")[0] > 0.99 for z in ("0", "0.25"))
     first = next(iter(PATHS))
-    return {
-        "eq5": {"values": table("gamma", part="printed").ravel(),
-                "expected": odes[first].gamma[0, -1]},
-        "eq5-corrected": ends(first, "gamma"),
-        "eq6": parts({f"{n}: {k}": ends(n, k) for n in PATHS for k in ORDER}),
-        "eq6-rate": {"values": falls, "expected": -0.5},
-        "table1-wn": boundary(slopes["wn"]),
-        "table1-sgd": boundary(slopes["sgd"]),
-        "table1-slopes": parts({f"{m}, {k}": v for m in slopes
-                                for k, v in rates(slopes[m]).items()}),
-        "sec1-faster": parts(quicker),
-        "sec3-larger-lr": {"holds": (~plain & decayed).ravel()},
-        "sec3-larger-lr-free": {"holds": plain.ravel()},
-    }  # fmt: skip
+    return {"eq5": {"values": table("gamma", part="printed").ravel(),
+                    "expected": odes[first].gamma[0, -1]}, "eq5-corrected": ends(first, "gamma"),
+            "eq6": parts({f"{n}: {k}": ends(n, k) for n in PATHS for k in ORDER}),
+            "eq6-rate": {"values": falls, "expected": -0.5}, "table1-wn": boundary(slopes["wn"]),
+            "table1-sgd": boundary(slopes["sgd"]),
+            "table1-slopes": parts({f"{m}, {k}": v for m in slopes
+                                    for k, v in rates(slopes[m]).items()}),
+            "sec1-faster": parts(quicker), "sec3-larger-lr": {"holds": (~plain & decayed).ravel()},
+            "sec3-larger-lr-free": {"holds": plain.ravel()}}  # fmt: skip
 
 
 def panels(table: Table) -> list[Panel]:
@@ -116,11 +111,9 @@ def panels(table: Table) -> list[Panel]:
     rates = [curve("Table 1: lambda_R", fine, ts.overlap_rate(fine), style="line")]
     for part, words in (("wn", "weight norm, fixed length"), ("sgd", "SGD")):
         rates.append(curve(words, RATES, table("slopes", part=part).reshape(-1, len(RATES)).T))
-    return [
-        Panel(title, "time, steps / N", "overlap R", tuple(curves)),
-        Panel("Luo et al. 2019, Table 1: rate at which the student turns to the teacher",
-              "learning rate eta", "slope of ln(1 - R)", tuple(rates)),
-    ]  # fmt: skip
+    return [Panel(title, "time, steps / N", "overlap R", tuple(curves)),
+            Panel("Luo et al. 2019, Table 1: rate at which the student turns to the teacher",
+                  "learning rate eta", "slope of ln(1 - R)", tuple(rates))]  # fmt: skip
 
 
 def _settings(sizes: list[int], runs: int, slopes: int) -> list[dict[str, Any]]:

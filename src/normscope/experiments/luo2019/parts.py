@@ -30,10 +30,8 @@ PROBES = {
 LAST, EQUAL = "last epoch", "equal training loss"
 
 
-def trial(
-    arm: str, net: str, data: str, samples: int, epochs: int, lr: float, batch: int, level: float,
-    seed: int,
-) -> dict[str, Any]:  # fmt: skip
+def trial(arm: str, net: str, data: str, samples: int, epochs: int, lr: float, batch: int,
+          level: float, seed: int) -> dict[str, Any]:  # fmt: skip
     """One network: its state when the training loss first passes ``level``, and at the end.
 
     A convolutional network stops at ``level``; only an MLP is probed.

@@ -50,10 +50,8 @@ def observe(table: Table) -> dict[str, Any]:
     gain = np.diff(table("accuracy", part="digits"), axis=1)
     names = [f"M={a} to {b}" for a, b in pairwise(SIZES)]
     timed = [part for part in table.values_of("part") if part in NETS]
-    return {
-        "small-M": columns(gain, names),
-        "b3-speed": parts({name: table("log", part=name) for name in timed}),
-    }
+    return {"small-M": columns(gain, names),
+            "b3-speed": parts({name: table("log", part=name) for name in timed})}  # fmt: skip
 
 
 def panels(table: Table) -> list[Panel]:

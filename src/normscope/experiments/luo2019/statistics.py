@@ -83,9 +83,7 @@ def observe(table: Table) -> dict[str, Any]:
         "c3-gamma-expansion": over_sizes(SIZES[FROM:], late["unit"][..., 0].T - 1, 1 / (2 * sizes)),
         "c3-linear": parts({name: of(k, "unit", c / sizes, scale)
                             for name, (k, c, scale) in printed.items()}),
-        "c3-linear-shape": parts(raised),
-        "c3-linear-shape-corrected": parts(exactly),
-    }  # fmt: skip
+        "c3-linear-shape": parts(raised), "c3-linear-shape-corrected": parts(exactly)}  # fmt: skip
 
 
 TITLE = "Mean and deviation of drawn batches, four laws; a linear unit under batch norm"

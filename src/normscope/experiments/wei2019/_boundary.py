@@ -35,20 +35,15 @@ def trial(
 
     squared = loss == "mse"
     line = rate_of(spec, "corrected", "all")
-    limit = ns.max_stable_lr(
-        make, data, loss, momentum=common.MOMENTUM, steps=steps, seeds=[seed],
-        batch_size=batch_size, tol=0.1 if squared else 0.25,
-        bracket=(line / 8, line * 32) if squared else None,
-    )  # fmt: skip
+    limit = ns.max_stable_lr(make, data, loss, momentum=common.MOMENTUM, steps=steps, seeds=[seed],
+                             batch_size=batch_size, tol=0.1 if squared else 0.25,
+                             bracket=(line / 8, line * 32) if squared else None)  # fmt: skip
     images, labels = data.batches(common.BATCH, seed=seed)[0]
     risk = ns.Risk(make(seed), images, labels, loss=loss, statistics="batch")
     diverges, learns = limit.diverges, limit.does_not_learn
-    return {
-        "diverges": [diverges.low, diverges.high],
-        "learns": [learns.low, learns.high],
-        "interleaved": diverges.interleaved,
-        "lambda": float(ns.top_eigenvalues(ns.fisher(risk)).values[0]),
-    }
+    return {"diverges": [diverges.low, diverges.high], "learns": [learns.low, learns.high],
+            "interleaved": diverges.interleaved,
+            "lambda": float(ns.top_eigenvalues(ns.fisher(risk)).values[0])}  # fmt: skip
 
 
 def normed(table: Table) -> list[float]:
@@ -121,12 +116,10 @@ def panels(table: Table, title: str) -> list[Panel]:
             ends = [(g, one(criterion, gamma=g)) for g in normed(one)]
             known = [(g, e) for g, e in ends if np.all(np.isfinite(e) & (e > 0))]
             if known and (criterion == "diverges" or loss != "mse"):
-                curves.append(Curve(
-                    f"measured: {words}", tuple(g for g, _ in known),
-                    tuple(float(np.exp(np.log(e).mean())) for _, e in known),
-                    tuple(float(e.min()) for _, e in known),
-                    tuple(float(e.max()) for _, e in known),
-                ))  # fmt: skip
+                curves.append(Curve(f"measured: {words}", tuple(g for g, _ in known),
+                                    tuple(float(np.exp(np.log(e).mean())) for _, e in known),
+                                    tuple(float(e.min()) for _, e in known),
+                                    tuple(float(e.max()) for _, e in known)))  # fmt: skip
         grid = np.linspace(0.1, 3.1, 31)
         for theory, which in common.THEORIES.items():
             if theory == common.PLOTTED and not network.endswith("cnn"):

@@ -47,10 +47,8 @@ def trial(
     if run.diverged:
         return {"loss": math.inf, "accuracy": math.nan}
     found = ns.evaluate(model, data_of(network, test, "test"), "mse", batch_size=500)
-    return {
-        "loss": found.loss if math.isfinite(found.loss) else math.inf,
-        "accuracy": found.accuracy,
-    }
+    return {"loss": found.loss if math.isfinite(found.loss) else math.inf,
+            "accuracy": found.accuracy}  # fmt: skip
 
 
 def cells(table: Table, gamma: float | None, readout: float = 1.0) -> tuple[Array, Array, Array]:
@@ -107,13 +105,11 @@ def panels(table: Table, title: str) -> list[Panel]:
     star = np.array([rate_of(s, wei.PLOTTED) for s in specs])
     right = [rate_of(s, "corrected", "all") for s in specs]
     limits = [limits for _, _, limits in columns.values()]
-    curves: list[Curve] = [
-        HeatMap("log10 test loss", x, y, z=shown),
-        curve("eta* of the paper", grid, star, style="line"),
-        curve("eta* of the paper: half of it", grid, star / 2, style="dashed"),
-        curve("corrected theory", grid, right, style="line"),
-        curve("measured limit", [*columns], limits, log=True),
-    ]
+    curves: list[Curve] = [HeatMap("log10 test loss", x, y, z=shown),
+                           curve("eta* of the paper", grid, star, style="line"),
+                           curve("eta* of the paper: half of it", grid, star / 2, style="dashed"),
+                           curve("corrected theory", grid, right, style="line"),
+                           curve("measured limit", [*columns], limits, log=True)]  # fmt: skip
     note = f"White: a run diverged. Losses above {HIGHEST:g} are shown as {HIGHEST:g}."
     labels = "gamma at the start", "learning rate", "test loss"
     heat = Panel(title, *labels[:2], tuple(curves), log_y=True, note=note)

@@ -136,11 +136,9 @@ def _pairs(one: Table) -> dict[str, Any]:
 
 def _settings(sizes: dict[str, list[tuple[int, int]]], gammas: list[float]) -> list[dict[str, Any]]:
     """Widths and numbers of samples by kind of network."""
-    return [
-        {"kind": kind, "width": width, "samples": samples, "gamma": gamma}
-        for kind, pairs in sizes.items() for width, samples in pairs
-        for gamma in ([None, *gammas] if kind in ("fc", "cnn") else [None])
-    ]  # fmt: skip
+    return [{"kind": kind, "width": width, "samples": samples, "gamma": gamma}
+            for kind, pairs in sizes.items() for width, samples in pairs
+            for gamma in ([None, *gammas] if kind in ("fc", "cnn") else [None])]  # fmt: skip
 
 
 SMALL = {"mean": [(6, 10)], "pairs": [(10, 6)], "resnet": [(10, 6)], "cnn": [(4, 6)],

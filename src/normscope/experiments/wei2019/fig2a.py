@@ -21,12 +21,10 @@ def observe(table: Table) -> dict[str, Any]:
 
 
 def _rows(network: str, squared: Any, entropy: Any, **more: Any) -> list[dict[str, Any]]:
-    return [
-        *rows(network, "mse", squared, **more),
-        *rows(network, "mse", [0.1], trained="weights", **more),
-        *rows(network, "mse", [0.1], trained="weights+biases", **more),
-        *rows(network, "cross_entropy", entropy, **more),
-    ]
+    return [*rows(network, "mse", squared, **more),
+            *rows(network, "mse", [0.1], trained="weights", **more),
+            *rows(network, "mse", [0.1], trained="weights+biases", **more),
+            *rows(network, "cross_entropy", entropy, **more)]  # fmt: skip
 
 
 panels = partial(_boundary.panels, title="Fig. 2a: MNIST, fully connected")

@@ -33,10 +33,8 @@ def _drawn_labels(model: nn.Module, inputs: Any, draws: int, generator: Any) -> 
     noise = torch.randn(shape, generator=generator, dtype=torch.float64).numpy()  # y - f
     slopes = np.einsum("dtk,tkp->dtp", noise, rows)  # grad log p of every drawn label
     exact = float(np.square(rows).sum() / len(inputs))
-    return {
-        "eq10-matrix": float(np.linalg.norm(product - fisher) / np.linalg.norm(fisher)),
-        "eq10-trace": float(np.square(slopes).sum(2).mean() / exact),
-    }
+    return {"eq10-matrix": float(np.linalg.norm(product - fisher) / np.linalg.norm(fisher)),
+            "eq10-trace": float(np.square(slopes).sum(2).mean() / exact)}  # fmt: skip
 
 
 def observe(table: Table) -> dict[str, Any]:
@@ -47,13 +45,10 @@ def observe(table: Table) -> dict[str, Any]:
     half = _radius(1 + momentum, momentum)  # at half of 2 (1 + momentum)
     low, high = best_lr_range(1.0, momentum=momentum)
     flat = [_radius(rate, momentum) - np.sqrt(momentum) for rate in np.linspace(low, high, 9)[1:-1]]
-    return {
-        "eq6": {"error": np.ravel(gaps), "size": 50},
-        "eq10": {"values": table("eq10-trace")},
-        "eq10-matrix": {"error": table("eq10-matrix"), "size": 50},
-        "fn1": {"error": [max(half - best, 0.0)], "size": 2},
-        "fn1-flat": {"error": np.abs(flat), "size": 2},
-    }
+    return {"eq6": {"error": np.ravel(gaps), "size": 50}, "eq10": {"values": table("eq10-trace")},
+            "eq10-matrix": {"error": table("eq10-matrix"), "size": 50},
+            "fn1": {"error": [max(half - best, 0.0)], "size": 2},
+            "fn1-flat": {"error": np.abs(flat), "size": 2}}  # fmt: skip
 
 
 def _radius(rate: float, momentum: float) -> float:

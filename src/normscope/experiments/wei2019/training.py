@@ -78,7 +78,5 @@ def panels(table: Table) -> list[Panel]:
 
 TITLE = "lambda_max and the parameters before and after training"
 SMOKE = Scale({"network": "digits-fc", "gamma": [None, 1.0], "share": 0.25, "samples": 256}, 2, 2.0)
-DESK = Scale(
-    {"network": "mnist-fc", "gamma": [None, 0.1, 1.0, 3.0], "share": [0.25, 0.5],
-    "samples": 2560}, 5, 230.0, ("mnist",),
-    )  # fmt: skip
+DESK = Scale({"network": "mnist-fc", "gamma": [None, 0.1, 1.0, 3.0], "share": [0.25, 0.5],
+              "samples": 2560}, 5, 230.0, ("mnist",))  # fmt: skip
