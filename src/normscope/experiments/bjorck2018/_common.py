@@ -10,7 +10,6 @@ from normscope.data import DataSet, load_data
 from normscope.nn import initialize, network
 
 NAMES = {"none": "unnormalized", "batch": "batch norm"}
-DIGITS = {"data": "digits", "width": 4}  # of the smoke scale
 
 
 def images(

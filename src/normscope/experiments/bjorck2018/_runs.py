@@ -1,7 +1,7 @@
 """Training runs of ResNets as in the paper's Fig. 1, and what they leave."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -17,11 +17,6 @@ LEARNS = 0.15  # training accuracy above which a network does not guess
 LEVEL = 0.8  # training loss at which curvatures are compared
 POINTS = 16  # of a training curve
 PARTS = {"mean and variance": ["mean", "variance"], "variance": ["variance"], "mean": ["mean"]}
-SMALL: dict[str, Any] = {"data": "digits", "depth": 8, "width": 2, "samples": 64, "tests": 50,
-                         "half": False}  # fmt: skip
-LARGE: dict[str, Any] = {"depth": 110, "width": 16, "samples": 50_000, "half": False,
-                         "augment": True}  # fmt: skip
-STEPS = 391  # updates of an epoch at paper scale
 
 
 def trial(
@@ -74,8 +69,3 @@ def curves(table: Table, title: str, arms: Mapping[str, Mapping[str, Any]]) -> l
                  for label, arm in arms.items()]  # fmt: skip
         made.append(Panel(f"{title}: {what} accuracy", "epoch", "accuracy (%)", tuple(drawn)))
     return made
-
-
-def settings(rows: Sequence[tuple[str, float, int]], **common: Any) -> list[dict[str, Any]]:
-    """Settings of arms: name, learning rate and updates."""
-    return [{"arm": arm, "rate": rate, "steps": steps} | common for arm, rate, steps in rows]

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from normscope.experiments.bjorck2018._common import images, layer, resnet, slope
-from normscope.experiments.observing import Array, Panel, Scale, Table, curve, parts
+from normscope.experiments.observing import Array, Panel, Table, curve, parts
 from normscope.train import fit, max_stable_lr
 
 CHANCE = math.log(10)
@@ -32,6 +32,7 @@ OTHERS = ("top", "alternating", "warm", "centred", "none 20", "none 32", "none 5
 RATE = {"top": 0.03, "none 32": 0.1}  # of others, at which they are to learn
 TABLE3 = {"none 32": 0.1, "none 56": 0.01, "warm": 0.01, "alternating": 0.01}
 DRAWN = [f"{norm} 56 {init}" for norm in ("none", "batch") for init in INITS[1:]]
+ARMS = [*ROWS, *OTHERS, *DRAWN]
 
 
 def trial(
@@ -180,10 +181,3 @@ def panels(table: Table) -> list[Panel]:
     made.append(Panel("App. J: ceilings by depth", "layers", "learning rate", tuple(curves),
                       log_x=True, log_y=True))  # fmt: skip
     return made
-
-
-_ARMS = [*ROWS, *OTHERS, *DRAWN]
-_SMALL = {"data": "digits", "width": 2, "samples": 96, "steps": 2, "train": 3, "tol": 30.0}
-TITLE = "The largest learning rates at which small ResNets do not diverge"
-SMOKE = Scale({"arm": _ARMS, "depth": 8} | _SMALL, seeds=2, seconds=9)
-DESK = Scale({"arm": _ARMS}, seeds=5, seconds=2900, data=("cifar10",))

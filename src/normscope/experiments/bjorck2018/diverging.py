@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from normscope.experiments.bjorck2018._common import DIGITS, images, resnet, slope
-from normscope.experiments.observing import Array, Panel, Scale, Table, curve, parts
+from normscope.experiments.bjorck2018._common import images, resnet, slope
+from normscope.experiments.observing import Array, Panel, Table, curve, parts
 from normscope.train import diverging_update
 
 PATH = np.linspace(0, 1, 21)
@@ -76,9 +76,3 @@ def panels(table: Table) -> list[Panel]:
         made.append(Panel(f"Fig. 6, {what}s", "layer", f"channel {what} over its start",
                           tuple(curves), log_y=True))  # fmt: skip
     return made
-
-
-_SMALL = {"depth": 32, "batch": 16, "rate": 256.0, "steps": 2} | DIGITS
-TITLE = "The diverging update of an unnormalized ResNet-110"
-SMOKE = Scale(_SMALL, seeds=2, seconds=3)
-DESK = Scale({}, seeds=5, seconds=210, data=("cifar10",))

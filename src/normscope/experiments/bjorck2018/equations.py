@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional
 
 import normscope as ns
-from normscope.experiments.observing import Array, Panel, Scale, Table, columns, curve
+from normscope.experiments.observing import Array, Panel, Table, columns, curve
 from normscope.measure.layer_signals import layer_signals
 from normscope.seeds import numpy_generator
 from normscope.theory import randmat
@@ -145,9 +145,3 @@ def panels(table: Table) -> list[Panel]:
     curves = [curve(name, KAPPAS, rows.T, log=True) for name, rows in shown.items()]
     return [Panel("Sec. 4: gradient descent on |A x - y|^2", "condition number of A", "number",
                   tuple(curves), log_x=True, log_y=True)]  # fmt: skip
-
-
-TITLE = "Identities of the paper, and gradient descent on least squares"
-VERSION = 3
-SMOKE = Scale({"size": 40, "sparse": 100}, seeds=2, seconds=1)
-DESK = PAPER = Scale({"size": 200, "sparse": 1000}, seeds=20, seconds=6)

@@ -9,14 +9,8 @@ from typing import Any
 import numpy as np
 
 from normscope.experiments.bjorck2018 import _runs as runs
-from normscope.experiments.observing import Panel, Scale, Table, arm_bars, parts
+from normscope.experiments.observing import Panel, Table, arm_bars, parts
 
-RUNS = [  # rate and updates of the stand-in, rate and epochs of the paper
-    ("none", 0.003, 2000, 1e-4, 2400), ("batch low", 0.003, 2000, 1e-4, 2400),
-    ("batch middle", 0.01, 1500, 0.003, 1320), ("batch", 0.1, 1000, 0.1, 165),
-    ("top", 0.03, 1500, 0.03, 330), ("mean and variance", 0.1, 1000, 0.1, 165),
-    ("variance", 0.01, 1500, 0.01, 330), ("mean", 0.003, 1500, 0.003, 330),
-]  # fmt: skip
 LABELS = {"none": "no norm, low rate", "batch low": "batch norm, low rate",
           "batch middle": "batch norm, middle rate", "batch": "batch norm, 0.1"}  # fmt: skip
 
@@ -68,16 +62,4 @@ def panels(table: Table) -> list[Panel]:
     return made
 
 
-def _settings(steps: int = 0, *, paper: bool = False, **common: Any) -> list[dict[str, Any]]:
-    """Settings of the arms; the curvature is measured with batch norm at three rates."""
-    rows = [(a, there, n * runs.STEPS) if paper else (a, rate, steps or count)
-            for a, rate, count, there, n in RUNS]  # fmt: skip
-    made = runs.settings(rows, **common)
-    return [row | {"curved": row["arm"].startswith("batch")} for row in made]
-
-
-TITLE = "Small ResNets with and without batch norm at low and high learning rates"
 trial = runs.trial
-SMOKE = Scale(_settings(6, batch=16, **runs.SMALL), seeds=2, seconds=4)
-DESK = Scale(_settings(), seeds=5, seconds=2800, data=("cifar10",))
-PAPER = Scale(_settings(paper=True, **runs.LARGE), seeds=5, seconds=5e7, data=("cifar10",))

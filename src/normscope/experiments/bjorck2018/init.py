@@ -14,9 +14,9 @@ from torch.nn import functional
 from torch.nn import grad as torch_grad
 
 from normscope.experiments.bjorck2018 import _init_views as views
-from normscope.experiments.bjorck2018._common import DIGITS, density, images, layer, resnet
-from normscope.experiments.bjorck2018._init_views import CLASSES, SHOWN, WAYS
-from normscope.experiments.observing import Array, Scale
+from normscope.experiments.bjorck2018._common import density, images, layer, resnet
+from normscope.experiments.bjorck2018._init_views import CLASSES, SHOWN
+from normscope.experiments.observing import Array
 from normscope.measure.probes.signals import signals
 
 _weight_gradient: Any = torch_grad.conv2d_weight
@@ -171,9 +171,4 @@ def _by_class(net: Any, z: Any) -> dict[str, Any]:
     return {"classes": np.array(rows).T, "class_error": max(error)}  # (layers, classes)
 
 
-_ALL = {"norm": ["none", "batch", "top"], "shortcut": list(WAYS)}
-TITLE = "ResNet-110 at initialization, with and without batch norm"
-VERSION = 2
 observe, panels = views.observe, views.panels
-SMOKE = Scale(_ALL | DIGITS | {"batch": 24}, seeds=2, seconds=14)
-DESK = PAPER = Scale(_ALL, seeds=5, seconds=520, data=("cifar10",))

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 
 import normscope as ns
-from normscope.experiments.bjorck2018._common import DIGITS, NAMES, images, resnet
-from normscope.experiments.observing import Panel, Scale, Table, curve
+from normscope.experiments.bjorck2018._common import NAMES, images, resnet
+from normscope.experiments.observing import Panel, Table, curve
 
 RATES = {"none": 1e-4, "batch": 0.1}
 STEPS = [0.0, *(m * 10.0**e for e in range(-6, 1) for m in (1, 3)), 10.0]
@@ -49,8 +49,3 @@ def panels(table: Table) -> list[Panel]:
                   tuple(curve(name, STEPS[1:], np.clip(table(which, norm=n).T[1:], 1e-12, CAP),
                               log=True) for n, name in NAMES.items()), log_x=True, log_y=True)
             for which in ("first", "fifth")]  # fmt: skip
-
-
-TITLE = "Loss along the gradient, ResNet-110 with and without batch norm"
-SMOKE = Scale({"norm": list(NAMES), "depth": 8, "batch": 16} | DIGITS, seeds=2, seconds=3)
-DESK = PAPER = Scale({"norm": list(NAMES)}, seeds=5, seconds=270, data=("cifar10",))

@@ -8,7 +8,7 @@ from scipy import stats
 
 from normscope.checks import Array
 from normscope.experiments.bjorck2018._common import density, slope
-from normscope.experiments.observing import Panel, Scale, Table, columns, curve, over_sizes, parts
+from normscope.experiments.observing import Panel, Table, columns, curve, over_sizes, parts
 from normscope.results.rules import fitted_slope
 from normscope.theory import randmat
 
@@ -139,8 +139,3 @@ def panels(table: Table) -> list[Panel]:
         curve("large matrices: square root of the edge", places, ends, style="line"),
         curve("edge, as printed", places, np.square(ends), style="dashed"))))  # fmt: skip
     return made
-
-
-TITLE = "Products of up to ten Gaussian matrices"
-SMOKE = Scale({"size": [50, 100]}, seeds=2, seconds=0.5)
-DESK = PAPER = Scale({"size": [250, 500, 1000]}, seeds=20, seconds=83)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from normscope.experiments.bjorck2018 import _runs as runs
-from normscope.experiments.observing import Array, Panel, Scale, Table, curve, parts
+from normscope.experiments.observing import Array, Panel, Table, curve, parts
 
 RATES = {"none": (0.1, 0.03, 0.01, 0.003), "lsuv": (0.1, 0.03, 0.01, 0.003),
          "batch": (1.0, 0.1, 0.03, 0.01, 0.003)}  # fmt: skip
@@ -69,13 +69,4 @@ def panels(table: Table) -> list[Panel]:
                   tuple(drawn), log_x=True, note="10 % where a network diverged.")]  # fmt: skip
 
 
-def _settings(steps: int, **common: Any) -> list[dict[str, Any]]:
-    rows = [(arm, rate, steps) for arm, rates in RATES.items() for rate in rates]
-    return runs.settings(rows, points=1, **common)
-
-
-TITLE = "Small deep ResNets without norm, with LSUV and with batch norm over learning rates"
 trial = runs.trial
-SMOKE = Scale(_settings(4, batch=16, **runs.SMALL), seeds=2, seconds=2)
-DESK = Scale(_settings(1400, depth=32, batch=32), seeds=5, seconds=2850, data=("cifar10",))
-PAPER = Scale(_settings(300 * runs.STEPS, **runs.LARGE), seeds=5, seconds=4e7, data=("cifar10",))

@@ -4,7 +4,6 @@ from typing import Any
 
 import numpy as np
 
-from normscope.experiments.observing import Scale
 from normscope.seeds import numpy_generator
 from normscope.theory import randmat
 
@@ -31,8 +30,3 @@ def trial(seed: int) -> dict[str, Any]:
         split.append(abs((least_losses + found.constant) / least - 1))
     return {"prop1-reduction": {"error": errors, "size": 40},
             "prop1-decouple": {"error": split, "size": 40}}  # fmt: skip
-
-
-TITLE = "Linear networks reduced to least squares, layer by layer"
-SMOKE = Scale({}, seeds=2, seconds=0.1)
-DESK = PAPER = Scale({}, seeds=20, seconds=1)

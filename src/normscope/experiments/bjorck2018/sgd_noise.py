@@ -8,7 +8,7 @@ from torch.nn import functional
 
 import normscope as ns
 from normscope.experiments.bjorck2018._common import images
-from normscope.experiments.observing import Panel, Scale, Table, columns, curve
+from normscope.experiments.observing import Panel, Table, columns, curve
 from normscope.measure.layer_signals import layer_signals
 from normscope.seeds import numpy_generator
 
@@ -84,9 +84,3 @@ def panels(table: Table) -> list[Panel]:
     curves.append(curve("Eq. (2)", sizes, np.ones(len(sizes)), style="line"))
     return [Panel("Eq. (2): noise of a batch", "batch size", "simulated / formula", tuple(curves),
                   log_x=True)]  # fmt: skip
-
-
-TITLE = "Noise of stochastic gradients against Eq. (2)"
-SMOKE = Scale({"data": "digits", "samples": 200, "draws": 100, "coupled": 128}, seeds=2, seconds=4)
-DESK = Scale({"data": "mnist", "samples": 2000, "draws": 400, "coupled": 512},
-             seeds=5, seconds=34, data=("mnist",))  # fmt: skip

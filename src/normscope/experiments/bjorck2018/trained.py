@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional
 
 from normscope.experiments.bjorck2018._common import images, layer, resnet, slope
-from normscope.experiments.observing import Panel, Scale, Table, curve, parts
+from normscope.experiments.observing import Panel, Table, curve, parts
 from normscope.measure.probes.signals import signals
 from normscope.train import fit
 
@@ -82,10 +82,3 @@ def panels(table: Table) -> list[Panel]:
               for name in ("none", "batch")]  # fmt: skip
     return [Panel("Sec. 2.1: noise of a step", "time", "a^2 E|g_B - g|^2, middle layer",
                   tuple(curves), log_y=True)]  # fmt: skip
-
-
-_ARMS = {"arm": list(RATES)}
-_SMALL = {"data": "digits", "width": 2, "depth": 20, "samples": 96, "batch": 16, "steps": 4}
-TITLE = "Small ResNet-110s after some training"
-SMOKE = Scale(_ARMS | _SMALL, seeds=2, seconds=4)
-DESK = Scale(_ARMS, seeds=5, seconds=1000, data=("cifar10",))

@@ -10,8 +10,6 @@ from normscope.data import DataSet, FlipAndCrop, load_data
 from normscope.experiments.huang2020._training import DIVERGED, late
 from normscope.train import Event, evaluate, fit
 
-RANDOM = "random:3x{0}x{0},samples=64,classes=10"  # for smoke runs
-
 
 def trial(net: str, seed: int, *, norm: str = "none", last: bool = False, init: str = "he-fan-out",
           freeze: str = "", data: str = "cifar10", images: int = 0, test: int = 0, shrink: int = 1,

@@ -1,7 +1,6 @@
 """Figures I to IV: full curvature matrices of small MLPs and their blocks, without and with BN."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,7 +8,7 @@ import torch
 from scipy import stats
 
 import normscope as ns
-from normscope.experiments.observing import Array, Experiment, Panel, Scale, Table, curve, parts
+from normscope.experiments.observing import Array, Panel, Table, curve, parts
 from normscope.results import MomentSpectrum
 
 SHARES = (0.5, 0.8, 0.9)
@@ -154,16 +153,3 @@ def panels(table: Table, figures: Mapping[str, str]) -> list[Panel]:
             note = f"Claimed: {claimed}."
             made.append(Panel(f"{title}: {words}", "matrix", y, lines, log_y=True, note=note))
     return made
-
-
-def experiment(
-    depth: int, width: int, samples: int, figures: Mapping[str, str], seconds: float
-) -> Experiment:
-    """The experiment of one size of network."""
-    arms = {"norm": [*NORMS], "kind": [*KINDS], "depth": depth}
-    real = arms | {"width": width, "data": "mnist"}
-    scales = {"smoke": Scale(arms | {"width": width // 4, "data": "digits", "samples": 720}, 1, 2),
-              "desk": Scale(real | {"samples": samples}, 5, seconds, ("mnist",)),
-              "paper": Scale(real | {"samples": 60000}, 5, 4 * seconds, ("mnist",))}  # fmt: skip
-    title = f"Curvature matrices of MLPs with {depth} layers of {width} units, Plain and BN"
-    return Experiment(title, trial, scales, observe, partial(panels, figures=figures))

@@ -4,13 +4,11 @@ from typing import Any
 
 import numpy as np
 
-from normscope.experiments.huang2020._errors import RANDOM, trial
+from normscope.experiments.huang2020._errors import trial as run
 from normscope.experiments.huang2020._training import CHANCE, late_of
 from normscope.experiments.huang2020.printed import DEPTHS, TABLE_B
 from normscope.experiments.observing import (
-    Experiment,
     Panel,
-    Scale,
     Table,
     curve,
     paired,
@@ -25,7 +23,7 @@ INIT = {"VGG": "he-fan-out", "ResNet": "lecun-uniform"}
 
 def named(family: str, depth: int, seed: int, width: int = 16, **settings: Any) -> dict[str, Any]:
     """The training run of one cell of the table."""
-    return trial(f"{family.lower()}{depth}:width={width}", seed, init=INIT[family], **settings)
+    return run(f"{family.lower()}{depth}:width={width}", seed, init=INIT[family], **settings)
 
 
 def error(run: Any) -> float:
@@ -73,15 +71,4 @@ def panels(table: Table) -> list[Panel]:
     return [*made, training_panel(table, title, arms, places=places, y=label)]
 
 
-def table_b(family: str, steps: int, seconds: float) -> Experiment:
-    """One row of the table, with ``steps`` updates of every network at desk scale."""
-    cells = {"family": family, "last": [False, True], "moments": 5}
-    desk = {"depth": [*DEPTHS], "width": 8, "images": 10000, "test": 2000, "shrink": 4}
-    smoke = {"depth": [8, 14, 20, 26], "width": 2, "data": RANDOM.format(8), "batch": 16}
-    paper = {"depth": [*DEPTHS], "batch": 128, "steps": 62400, "augment": True}
-    scales = {"smoke": Scale(cells | smoke | {"steps": 2, "moments": 1}, 1, 2),
-              "desk": Scale(cells | desk | {"steps": steps, "schedule": "constant"}, 5, seconds,
-                            ("cifar10",)),
-              "paper": Scale(cells | paper, 5, 2e6, ("cifar10",))}  # fmt: skip
-    title = f"{family} networks without BN, with and without a BN before the last layer"
-    return Experiment(title, named, scales, observe, panels)
+trial = named

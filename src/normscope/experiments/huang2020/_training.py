@@ -12,6 +12,7 @@ from normscope.data import DataSet, load_data
 from normscope.experiments.observing import Array, Panel, Table, columns, curve, training_panel
 from normscope.train import SecondMoments, TrainingRun, fit
 
+NET = f"mlp:784-{'256-' * 19}10:bias=false"  # of 20 layers
 SHARES = (0.5, 0.8, 1.0)
 CHANCE = math.log(10)
 DIVERGED = 1e3
@@ -71,11 +72,6 @@ def steps_of(table: Table) -> list[int]:
 def late_of(table: Table, **arm: Any) -> Array:
     """Late losses of an arm, by seed; a training that diverged counts as 1000."""
     return np.minimum(table("late", **arm), DIVERGED)
-
-
-def last_step(at: str) -> int:
-    """The last of the steps that a setting lists."""
-    return int(at.rsplit(maxsplit=1)[-1])
 
 
 def log_median(table: Table, name: str, share: float, **arm: Any) -> Array:

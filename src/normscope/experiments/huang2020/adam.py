@@ -5,8 +5,7 @@ from typing import Any
 import numpy as np
 
 from normscope.experiments.huang2020 import _training as runs
-from normscope.experiments.huang2020.mlp_training import mlp
-from normscope.experiments.observing import Array, Panel, Scale, Table, parts
+from normscope.experiments.observing import Array, Panel, Table, parts
 
 RATES = (1e-3, 5e-4, 1e-4)
 SGD: dict[str, Any] = {"optimizer": "sgd", "norm": "none"}
@@ -54,16 +53,4 @@ def panels(table: Table) -> list[Panel]:
     return [*by_layer, *runs.step_panels(table, "Fig. VII", arms, 0.5)]
 
 
-def _arms(at: str, **settings: Any) -> list[dict[str, Any]]:
-    arms: list[dict[str, Any]] = [SGD | {"optimizer": "adam", "norm": norm, "lr": lr}
-                                  for norm in runs.NORMS for lr in RATES]  # fmt: skip
-    steps = {"at": at, "steps": runs.last_step(at)}
-    return [arm | steps | settings for arm in [*arms, SGD | {"lr": 0.1}]]
-
-
-_MNIST = {"net": mlp(784, 20, 256), "data": "mnist", "measured": 1024, "batch": 1024}
-TITLE = "Second moments of a 20-layer MLP under Adam, Plain and BN"
-trial = runs.trial
-SMOKE = Scale(_arms("0 4", net=mlp(64, 6, 24)), 1, 3)
-DESK = Scale(_arms("0 1 5 20 50 100", **_MNIST), 3, 380, ("mnist",))
-PAPER = Scale(_arms("0 1 10 100 1000 6000", **_MNIST), 3, 2.2e4, ("mnist",))
+NET, trial = runs.NET, runs.trial

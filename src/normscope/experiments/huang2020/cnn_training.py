@@ -3,7 +3,7 @@
 from typing import Any
 
 from normscope.experiments.huang2020 import _training as runs
-from normscope.experiments.observing import Panel, Scale, Table, parts
+from normscope.experiments.observing import Panel, Table, parts
 
 NETS = {"vgg20": ("fig8", "Fig. VIII", "VGG-20"), "resnet20": ("fig9", "Fig. IX", "ResNet-20")}
 PLAIN, BN = {"norm": "none", "lr": 0.01}, {"norm": "batch", "lr": 0.1}
@@ -42,16 +42,4 @@ def panels(table: Table) -> list[Panel]:
     return made
 
 
-def _arms(width: str, at: str, **settings: Any) -> list[dict[str, Any]]:
-    common = {"init": "he-fan-out", "momentum": 0.9, "at": at, "steps": runs.last_step(at)}
-    arms = [arm | {"net": net + width} for net in NETS for arm in (PLAIN, BN, FAST)]
-    return [arm | common | settings for arm in arms]
-
-
-_CIFAR = {"data": "cifar10", "batch": 128, "measured": 256}
-_DESK = _arms(":width=8", "0 1 10 50 100", images=5000, shrink=2, **_CIFAR)
-TITLE = "Second moments of VGG-20 and ResNet-20 in training, Plain and BN"
 trial = runs.trial
-SMOKE = Scale(_arms(":width=4", "0 2", batch=32, measured=32), 1, 4)
-DESK = Scale(_DESK, 5, 230, ("cifar10",))
-PAPER = Scale(_arms("", "0 1 10 100 1000 10000 62400", **_CIFAR), 5, 2e6, ("cifar10",))

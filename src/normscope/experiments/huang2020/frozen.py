@@ -5,8 +5,7 @@ from typing import Any
 import numpy as np
 
 from normscope.experiments.huang2020 import _training as runs
-from normscope.experiments.huang2020.mlp_training import mlp
-from normscope.experiments.observing import Panel, Scale, Table, curve, parts, slopes
+from normscope.experiments.observing import Panel, Table, curve, parts, slopes
 
 FREEZE = ["", "layer1", "layer[12]", "layer[123]", "layer[1234]"]
 
@@ -28,9 +27,4 @@ def panels(table: Table) -> list[Panel]:
     return [shown, runs.loss_panel(table, "Sec. C.2, five-layer MLP", arms)]
 
 
-_BN = {"freeze": FREEZE, "norm": "batch"}
-_MNIST = {"net": mlp(784, 5, 100), "data": "mnist", "steps": 300, "batch": 128}
-TITLE = "A five-layer MLP with BN whose low layers are frozen"
 trial = runs.trial
-SMOKE = Scale(_BN | {"net": mlp(64, 5, 16), "steps": 10, "measured": 64}, 1, 2)
-DESK = Scale(_BN | _MNIST, 5, 80, ("mnist",))

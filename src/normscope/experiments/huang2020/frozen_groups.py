@@ -8,7 +8,6 @@ from scipy import stats
 from normscope.experiments.huang2020 import _errors as runs
 from normscope.experiments.observing import (
     Panel,
-    Scale,
     Table,
     by_seed,
     paired,
@@ -20,6 +19,7 @@ FREEZE = {  # the paper's names: a digit for each group from the input on, 0 is 
     "00001": "group[1234].layer*", "00011": "group[123].layer*", "00111": "group[12].layer*",
     "01111": "group1.layer*", "11111": "",
 }  # fmt: skip
+GROUPS = [*FREEZE.values()]
 ARMS = {name: {"freeze": glob} for name, glob in FREEZE.items()}
 MOST, NONE = ARMS["00001"], ARMS["11111"]
 
@@ -52,13 +52,4 @@ def panels(table: Table) -> list[Panel]:
     return made
 
 
-_BN = {"freeze": [*FREEZE.values()], "norm": "batch", "lr": 0.05, "moments": 10}
-_DESK = {"net": "vgg16:width=8", "images": 4000, "test": 2000, "steps": 1200}
-_PAPER = {"net": "vgg16", "lr": 0.1, "batch": 128, "augment": True, "steps": 39100}
-_IMAGES = {"data": runs.RANDOM.format(32), "batch": 16}
-_SMOKE = _IMAGES | {"net": "vgg16:width=2", "steps": 2, "moments": 2}
-TITLE = "A 16-layer VGG with BN whose low groups of convolutions are frozen"
 trial = runs.trial
-SMOKE = Scale(_BN | _SMOKE, 1, 2)
-DESK = Scale(_BN | _DESK, 5, 2100, ("cifar10",))
-PAPER = Scale(_BN | _PAPER, 5, 1.5e6, ("cifar10",))

@@ -5,9 +5,7 @@ from typing import Any
 import numpy as np
 
 from normscope.experiments.huang2020 import mlp_training
-from normscope.experiments.huang2020._training import last_step
-from normscope.experiments.huang2020.mlp_training import SETTINGS, mlp
-from normscope.experiments.observing import Panel, Scale, Table
+from normscope.experiments.observing import Panel, Table
 
 
 def signs(table: Table, batch: int) -> dict[str, float]:
@@ -31,16 +29,4 @@ def panels(table: Table) -> list[Panel]:
     return mlp_training.panels(table.where(batch=max(table.values_of("batch"))))
 
 
-def _scale(
-    net: str, images: int, batch: int, at: str, seconds: float, *, seeds: int = 3, **data: str
-) -> Scale:
-    steps = {"at": at, "steps": last_step(at), "images": images, "batch": [batch, images]}
-    real = {"net": net, "lr": 0.1, "measured": min(images, 1024)}
-    return Scale(SETTINGS | steps | real | data, seeds, seconds, tuple(data.values()))
-
-
-TITLE = "Full-batch gradient descent beside SGD on the 20-layer MLP"
-trial = mlp_training.trial
-SMOKE = _scale(mlp(64, 5, 16), 200, 50, "0 2", 3, seeds=1)
-DESK = _scale(mlp(784, 20, 256), 3000, 1024, "0 1 5 20 40", 420, data="mnist")
-PAPER = _scale(mlp(784, 20, 256), 60000, 1024, "0 1 10 100 1000 6000", 1e6, data="mnist")
+NET, trial = mlp_training.NET, mlp_training.trial

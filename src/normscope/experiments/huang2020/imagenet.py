@@ -13,7 +13,7 @@ import normscope as ns
 from normscope.data import FlipAndCrop, load_data
 from normscope.experiments.huang2020 import _training as runs
 from normscope.experiments.huang2020.printed import ARMS, TABLE_A
-from normscope.experiments.observing import Panel, Scale, Table, curve
+from normscope.experiments.observing import Panel, Table, curve
 
 SETUPS = dict(zip(ARMS, ((1e-4, 0.0), (2e-4, 0.0), (1e-4, 0.3)), strict=True))
 HELD = 50_000
@@ -88,18 +88,3 @@ def panels(table: Table) -> list[Panel]:
             lines.append(curve(n, ARMS, errors))
         made.append(Panel(f"Table A, depth {depth}", "setting", "top-1 error, %", tuple(lines)))
     return made
-
-
-def _arms(steps: int, at: str, **settings: Any) -> list[dict[str, Any]]:
-    kinds = [(18, n, False, "standard", at) for n in ("none", "batch")]
-    kinds += [(d, "batch", last, setup, "")
-              for d in TABLE_A for last in (False, True) for setup in ARMS]  # fmt: skip
-    names = ("depth", "norm", "last", "setup", "at")
-    arms = [dict[str, Any](zip(names, kind, strict=True)) for kind in kinds]
-    return [arm | {"steps": steps} | settings for arm in arms]
-
-
-TITLE = "ResNet-18 and ResNet-50 on ImageNet, with and without a BN before the last layer"
-HOURS = 1000
-SMOKE = Scale(_arms(2, "0 2", data=MADE, batch=2, width=8), 1, 10)
-PAPER = Scale(_arms(0, "0 1 10 100 1000 10000 100000", data=DATA, batch=256, width=64), 1, 4e6)

@@ -5,16 +5,10 @@ from typing import Any
 import numpy as np
 
 from normscope.experiments.huang2020 import _training as runs
-from normscope.experiments.observing import Array, Panel, Scale, Table, curve, parts
+from normscope.experiments.observing import Array, Panel, Table, curve, parts
 
-NETS = {
-    "ResNet": "resnet{depth}:width={width}",
-    "ResNet_LastBN": "resnet{depth}:width={width}:extra_norms=before-last",
-    "PreResNet": "preresnet{depth}:width={width}",
-    "PreResNet without the last BN": "preresnet{depth}:width={width}:final_norm=false",
-}
-PLAIN = {"VGG": ("vgg{small}:width={width}", "he-fan-out"),
-         "ResNet": ("resnet{small}:width={width}", "lecun-uniform")}  # fmt: skip
+NETS = ("ResNet", "ResNet_LastBN", "PreResNet", "PreResNet without the last BN")
+PLAIN = ("VGG", "ResNet")
 
 
 def of(table: Table, name: str, title: str) -> Array:
@@ -68,24 +62,4 @@ def named(arm: str, width: int, **settings: Any) -> dict[str, Any]:
     return runs.trial(**settings)
 
 
-def _arms(depth: int, small: int, width: int, at: str, **settings: Any) -> list[dict[str, Any]]:
-    size = {"depth": depth, "small": small, "width": width}
-    made: list[dict[str, Any]] = [{"arm": title, "net": net, "norm": "batch", "init": "he-fan-out",
-                                   "lr": 0.1} for title, net in NETS.items()]  # fmt: skip
-    for title, (net, init) in PLAIN.items():
-        for end, extra in (("", ""), ("_LastBN", ":extra_norms=before-last")):
-            made.append(
-                {"arm": f"plain {title}{end}", "net": net + extra, "init": init, "lr": 0.01}
-            )
-    common = {"momentum": 0.9, "layers": "fc", "width": width, "at": at} | settings
-    common["steps"] = runs.last_step(at)
-    return [arm | common | {"net": arm["net"].format(**size)} for arm in made]
-
-
-_DESK = _arms(56, 20, 8, " ".join(map(str, range(0, 61, 5))), data="cifar10", images=5000, shrink=2)
-_PAPER = _arms(1202, 110, 16, "0 1 10 100 1000 10000 62400", data="cifar10", batch=128)
-TITLE = "The input of the last layer in training, with and without a BN before it"
 trial = named
-SMOKE = Scale(_arms(8, 8, 4, "0 2", batch=32, measured=32), 1, 3)
-DESK = Scale(_DESK, 5, 250, ("cifar10",))
-PAPER = Scale(_PAPER, 5, 1e7, ("cifar10",))

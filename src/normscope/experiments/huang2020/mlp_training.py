@@ -7,15 +7,9 @@ from scipy import stats
 
 from normscope.experiments import observing
 from normscope.experiments.huang2020 import _training as runs
-from normscope.experiments.observing import Array, Panel, Scale, Table, columns, curve, parts
+from normscope.experiments.observing import Array, Panel, Table, columns, curve, parts
 
 INITS = {"lecun-uniform": "random init", "he": "He init"}
-SETTINGS = {"init": [*INITS], "norm": [*runs.NORMS]}
-
-
-def mlp(inputs: int, depth: int, width: int) -> str:
-    """Name of a bias-free MLP with ``depth`` weight matrices."""
-    return f"mlp:{'-'.join(map(str, [inputs, *[width] * (depth - 1), 10]))}:bias=false"
 
 
 def slopes(values: Array) -> Array:
@@ -87,13 +81,4 @@ def panels(table: Table) -> list[Panel]:
     return made
 
 
-_DESK = SETTINGS | {
-    "net": mlp(784, 20, 256), "data": "mnist", "measured": 1024, "counted": 6000, "batch": 1024,
-}  # fmt: skip
-_SMOKE = SETTINGS | {"net": mlp(64, 6, 24), "at": "0 1 9", "steps": 9, "counted": 99}
-_PAPER = _DESK | {"at": "0 1 10 100 1000 6000", "steps": 6000}
-TITLE = "Second moments of a 20-layer MLP under SGD, Plain and BN, two initializations"
-trial = runs.trial
-SMOKE = Scale(_SMOKE, 1, 4)
-DESK = Scale(_DESK | {"at": "0 1 5 20 50 100", "steps": 100}, 5, 400, ("mnist",))
-PAPER = Scale(_PAPER, 5, 1.5e4, ("mnist",))
+NET, trial = runs.NET, runs.trial

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from normscope.experiments.observing import Panel, Scale, Table, curve, every_value
+from normscope.experiments.observing import Panel, Table, curve, every_value
 from normscope.results import ConditioningCost
 
 ARMS = ("standard", "WD = 0.0002", "DR = 0.3")
@@ -66,9 +66,3 @@ def panels(table: Table) -> list[Panel]:
         lines = tuple(curve(n, DEPTHS, error, style="line") for n, (error, _) in shown)
         made.append(Panel(f"Table B, {name}", "depth", "test error, %", lines, note="As printed."))
     return made
-
-
-TITLE = "Arithmetic checks of the published tables and costs"
-VERSION = 3
-SMOKE = Scale(seconds=0.1)
-DESK = PAPER = Scale(seconds=0.1)

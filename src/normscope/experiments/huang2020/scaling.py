@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 import normscope as ns
-from normscope.experiments.observing import Array, Scale
+from normscope.experiments.observing import Array
 from normscope.measure.layer_signals import Loss, Signals, layer_signals
 
 WIDTHS, FACTORS, SAMPLES = (8, 12, 12, 12, 5), (0.7, 1.6, 0.5, 2.2), 64
@@ -159,8 +159,3 @@ def _cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
 
 def _against(outputs: Tensor, targets: Tensor) -> Tensor:
     return (outputs * targets).sum(-1).mean()
-
-
-TITLE = "Signals and gradients of networks whose weights are scaled, to rounding"
-SMOKE = Scale(seeds=1, seconds=2)
-DESK = PAPER = Scale(seeds=3, seconds=3)

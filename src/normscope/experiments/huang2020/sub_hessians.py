@@ -6,7 +6,7 @@ import numpy as np
 from scipy import stats
 
 from normscope.experiments.huang2020._matrices import NORMS, small_images, small_mlp
-from normscope.experiments.observing import Panel, Scale, Table, curve, parts
+from normscope.experiments.observing import Panel, Table, curve, parts
 from normscope.measure import conditioning
 
 
@@ -60,11 +60,3 @@ def panels(table: Table) -> list[Panel]:
         shown = f"Sec. B, {title}: sub-Hessians"
         made.append(Panel(shown, "layer", "eigenvalue", tuple(curves), log_y=True, note=note))
     return made
-
-
-_ARMS = {"depth": [8, 4], "norm": [*NORMS]}
-_MNIST = _ARMS | {"width": 24, "data": "mnist"}
-TITLE = "Sub-Hessians and sub-FIMs of small MLPs"
-SMOKE = Scale(_ARMS | {"width": 6, "samples": 60, "data": "digits"}, 1, 2)
-DESK = Scale(_MNIST | {"samples": 500}, 5, 200, ("mnist",))
-PAPER = Scale(_MNIST | {"samples": 60000}, 5, 2e4, ("mnist",))

@@ -11,7 +11,7 @@ from torch.func import functional_call, hessian, jacrev
 
 import normscope as ns
 from normscope.experiments.karakida2019 import _common as common
-from normscope.experiments.observing import Array, Scale, Table, every_value, over_sizes
+from normscope.experiments.observing import Array, Table, every_value, over_sizes
 
 SAMPLES, OUTPUTS = 6, 4
 SIZES, ALPHAS = (5, 20), (10, 15, 20, 12)  # widths of four layers: 10, 15, 20, 12 times the size
@@ -217,9 +217,3 @@ def _theory() -> dict[str, Any]:
     off = [abs(common.arccosine_hat(-1 / (10**k - 1)) - 0.5 / math.pi) for k in range(1, 7)]
     return {"kappa-order": {"holds": [bool(p.kappa1 > p.kappa2 > 0) for p in made]},
             "wei-consistent": {"holds": [b < a / 5 for a, b in pairwise(off)]}}  # fmt: skip
-
-
-TITLE = "Dense identities of the supplement, as printed and as corrected"
-VERSION = 2
-SMOKE = Scale(seeds=2, seconds=2)
-DESK = PAPER = Scale(seeds=20, seconds=5)

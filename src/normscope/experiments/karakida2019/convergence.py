@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from normscope.experiments.karakida2019 import _common as common
-from normscope.experiments.observing import Curve, Panel, Scale, Table, curve, fitted_slope, parts
+from normscope.experiments.observing import Curve, Panel, Table, curve, fitted_slope, parts
 
 NETS = ("relu", "tanh")
 
@@ -62,10 +62,3 @@ def panels(table: Table) -> list[Panel]:
             curves, True, True, "The deviation falls like one over the root of the width.",
         ))  # fmt: skip
     return made
-
-
-TITLE = "Convergence of the backward order parameter of one pair of samples"
-SMOKE = Scale({"network": list(NETS), "width": [50, 100, 200]}, seeds=20, seconds=3)
-DESK = PAPER = Scale(
-    {"network": list(NETS), "width": [100, 200, 400, 800, 1600]}, seeds=100, seconds=190
-)

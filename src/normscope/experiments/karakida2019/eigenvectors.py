@@ -6,7 +6,7 @@ import numpy as np
 from scipy.sparse.linalg import eigsh
 
 from normscope.experiments.karakida2019 import _common as common
-from normscope.experiments.observing import Scale, Table, grid, parts
+from normscope.experiments.observing import Table, parts
 
 
 def trial(network: str, outputs: int, width: int, seed: int) -> dict[str, Any]:
@@ -51,17 +51,3 @@ def observe(table: Table) -> dict[str, Any]:
             "ln-eigenvectors": parts(orders(layer, "lost")),
             "lemmaA1": parts(orders(several, "blocks", below=-0.5)),
             "s16": parts(residual | orders(singles, "ratio", ", share", below=0.0))}  # fmt: skip
-
-
-def _cells(widths: list[int], seeds: int) -> list[dict[str, Any]]:
-    return [
-        *grid({"network": ["relu", "tanh"], "outputs": [1, 3], "width": widths}, seeds),
-        *grid({"network": "relu", "outputs": 10, "width": widths}, max(seeds // 3, 3)),
-        *grid({"network": "relu-layer", "outputs": [3, 5], "width": widths}, seeds),
-        *grid({"network": "relu-layer", "outputs": 10, "width": widths}, max(seeds // 3, 3)),
-    ]
-
-
-TITLE = "Leading eigenvectors of the Fisher matrix and mean gradients"
-SMOKE = Scale(_cells([30, 60], 3), seconds=2)
-DESK = PAPER = Scale(_cells([100, 200, 400], 20), seconds=80)

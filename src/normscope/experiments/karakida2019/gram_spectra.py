@@ -1,12 +1,12 @@
 """Theorems 2.2 and 3.3 and Fig. 1: spectra without norm and with the mean subtracted."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 
 from normscope.experiments.karakida2019 import _common as common
-from normscope.experiments.observing import Panel, Scale, Table, grid, parts
+from normscope.experiments.observing import Panel, Table, parts
 from normscope.results.prediction import Prediction
 
 REGIMES: dict[str, Callable[[int], int]] = {
@@ -141,20 +141,3 @@ def panels(table: Table) -> list[Panel]:
         return common.width_panel(title, table, curves, note, **_where(cell))
 
     return [panel(cell, side) for cell, side in zip(FIGURE, ("left", "right"), strict=True)]
-
-
-def _cells(widths: Sequence[int], figure: int, rest: int) -> list[dict[str, Any]]:
-    both, small = ["relu", "tanh"], list(widths)[:-1]
-    other = ["leaky", "erf", "relu-biases", "tanh-centred"]
-    square: dict[str, Any] = {"regime": "T=M", "outputs": 1}
-    some = {"network": both, "width": small[:2]}
-    return [*grid({"network": both, "width": widths, **square}, figure),
-            *grid({"network": other, "width": small, **square}, rest),
-            *grid({"network": both, "width": small, "regime": ["T=20", "T=M/4"], "outputs": 1},
-                  rest), *grid({**some, "regime": "T=4M", "outputs": 1}, rest),
-            *grid({**some, "regime": "T=M", "outputs": 5}, rest)]  # fmt: skip
-
-
-TITLE = "Spectra of Gram matrices over widths, plain and with the mean of the outputs subtracted"
-SMOKE = Scale(_cells([40, 60, 80], 4, 2), seconds=4)
-DESK = PAPER = Scale(_cells([100, 200, 400, 800], 100, 40), seconds=400)

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from normscope.experiments.karakida2019 import _common as common
-from normscope.experiments.observing import Panel, Scale, Table, grid, parts
+from normscope.experiments.observing import Panel, Table, parts
 from normscope.theory import gradient_growth
 
 DEPTHS = (3, 6, 12, 24)
@@ -90,20 +90,3 @@ def panels(table: Table) -> list[Panel]:
     note = "Batch norm in the hidden layers lowers the constant, but not the order in the width."
     where = {"network": "relu", "depth": 3, "samples": "T=100"}
     return [common.width_panel(title, table, curves, note, **where)]
-
-
-def _cells(widths: list[int], seeds: int, deep: int) -> list[dict[str, Any]]:
-    shallow: dict[str, Any] = {"depth": 3, "width": widths}
-    most = widths[:-1]
-    square: dict[str, Any] = {"depth": 3, "width": most, "samples": "T=M"}
-    return [
-        *grid({"network": "relu", **shallow, "samples": "T=100"}, seeds),
-        *grid({"network": ["relu", "sigmoid"], **square}, seeds),
-        *grid({"network": "tanh", **square, "samples": "T=2M"}, deep),
-        *grid({"network": "relu", **square, "depth": list(DEPTHS[1:]), "width": most[:-1]}, deep),
-    ]
-
-
-TITLE = "Batch norm in the hidden layers: largest eigenvalue and trace over width and depth"
-SMOKE = Scale(_cells([10, 15, 20], 2, 2), seconds=4)
-DESK = PAPER = Scale(_cells([50, 100, 200, 400], 20, 10), seconds=240)

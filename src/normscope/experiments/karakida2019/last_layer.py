@@ -5,7 +5,7 @@ from typing import Any
 import torch
 
 from normscope.experiments.karakida2019 import _common as common
-from normscope.experiments.observing import Scale, Table, parts
+from normscope.experiments.observing import Table, parts
 from normscope.measure.gram import gram_spectrum
 from normscope.theory import last_batch_norm_bounds
 
@@ -43,8 +43,3 @@ def observe(table: Table) -> dict[str, Any]:
     orders = {f"{net}, {arm}": common.order(table, arm, network=net, **{side: 0.5})
               for net in nets for arm, side in sides.items()}  # fmt: skip
     return {"eq19": parts(made), "var-const": parts(orders)}
-
-
-TITLE = "Batch norm on the outputs: mean, variance, both"
-SMOKE = Scale({"network": ["relu", "tanh"], "width": [25, 50]}, seeds=3, seconds=2)
-DESK = PAPER = Scale({"network": ["relu", "tanh"], "width": [50, 100, 200]}, seeds=30, seconds=70)

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from normscope.experiments.karakida2019 import _common as common
-from normscope.experiments.observing import Scale, Table, grid, parts
+from normscope.experiments.observing import Table, parts
 from normscope.theory import output_norm_bounds, output_norm_statistics
 
 SAMPLES = 60
@@ -84,14 +84,3 @@ def observe(table: Table) -> dict[str, Any]:
         "s74-87-corrected": parts({f"{n}, {q}, {k}": part(n, q, k)
                                    for n in NETS for q, k in signals}),
     }  # fmt: skip
-
-
-def _cells(widths: list[int], seeds: int) -> list[dict[str, Any]]:
-    nets, few = list(NETS), widths[1:3]
-    return [*grid({"network": nets, "outputs": 10, "width": widths}, seeds),
-            *grid({"network": nets, "outputs": [5, 3], "width": few}, seeds)]  # fmt: skip
-
-
-TITLE = "Layer norm in all layers: spectrum, bounds and order parameters"
-SMOKE = Scale(_cells([30, 60, 90], 2), seconds=4)
-DESK = PAPER = Scale(_cells([100, 200, 400, 800, 1600], 24), seconds=110)

@@ -3,7 +3,7 @@
 from typing import Any
 
 from normscope.experiments.karakida2019 import _common as common
-from normscope.experiments.observing import Scale, Table, grid, parts
+from normscope.experiments.observing import Table, parts
 from normscope.theory import predict
 
 NAMES = ("qhat", "qhat_st", "qtilde", "qtilde_st")
@@ -39,14 +39,3 @@ def observe(table: Table) -> dict[str, Any]:
         "thm3.4-J": parts({f"{n}, T={t}, {q}": part(q, 3, network=n, samples=t, **normed)
                            for n in ("relu", "relu-layer") for t in sizes for q in NAMES[:2]}),
     }  # fmt: skip
-
-
-def _cells(widths: list[int], samples: list[int]) -> list[dict[str, Any]]:
-    plain = {"network": ["relu", "tanh"], "norm": None, "width": widths, "samples": 100}
-    normed = {"network": ["relu", "relu-layer"], "norm": "batch", "width": widths}
-    return [*grid(plain), *grid(normed | {"samples": samples})]
-
-
-TITLE = "Order parameters of random networks, without norm and with batch norm"
-SMOKE = Scale(_cells([50, 100], [8]), seeds=4, seconds=1)
-DESK = PAPER = Scale(_cells([100, 200, 400], [4, 8, 32, 100]), seeds=40, seconds=50)

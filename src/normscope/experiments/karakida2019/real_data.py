@@ -7,7 +7,7 @@ import torch
 
 import normscope as ns
 from normscope.experiments.karakida2019 import _common as common
-from normscope.experiments.observing import Panel, Scale, Table, grid, parts
+from normscope.experiments.observing import Panel, Table, parts
 from normscope.theory import output_norm_bounds, output_norm_statistics, predict
 
 CLASSES = 10
@@ -72,17 +72,3 @@ def panels(table: Table) -> list[Panel]:
     titles = {data: f"Fig. 1 on {data}, ReLU, T = M" for data in table.values_of("data")}
     where: dict[str, Any] = {"table": table, "curves": curves, "case": "figure"}
     return [common.width_panel(title, **where, data=data) for data, title in titles.items()]
-
-
-def _cells(
-    data: list[str], widths: list[int], norms: tuple[list[int], int], seeds: int
-) -> list[dict[str, Any]]:
-    figure = [{"case": "figure", "data": d, "width": w, "samples": w} for d in data for w in widths]
-    normed = {"case": "norms", "data": data[0], "width": norms[0], "samples": norms[1]}
-    return [*grid(figure, seeds), *grid(normed, 3)]
-
-
-TITLE = "Fig. 1, batch norm and layer norm on real images"
-SMOKE = Scale(_cells(["digits"], [30, 60], ([30], 40), 2), seconds=4)
-DESK = PAPER = Scale(_cells(["mnist", "cifar10"], [100, 200, 400], ([100, 200, 400], 400), 5),
-                     seconds=120, data=("mnist", "cifar10"))  # fmt: skip

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from normscope.experiments.karakida2019 import _common as common
-from normscope.experiments.observing import Scale, Table, parts
+from normscope.experiments.observing import Table, parts
 
 NETS, FEW = ("relu", "tanh"), (2, 4, 8)
 
@@ -33,8 +33,3 @@ def observe(table: Table) -> dict[str, Any]:
         return common.over_widths(table, f"top{few}", theory, network=network)
 
     return {"thm3.3-O1": parts({f"{n}, T={t}": part(n, t) for n in NETS for t in FEW})}
-
-
-TITLE = "Largest eigenvalue after mean subtraction with 2, 4 and 8 samples"
-SMOKE = Scale({"network": list(NETS), "width": [100, 400]}, seeds=4, seconds=2)
-DESK = PAPER = Scale({"network": list(NETS), "width": [200, 800, 3200]}, seeds=40, seconds=90)

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from normscope.experiments.karakida2019 import _common as common
-from normscope.experiments.observing import Scale, Table, grid, parts
+from normscope.experiments.observing import Table, parts
 from normscope.measure import Risk
 from normscope.measure.gram import gram_matrix
 from normscope.train import Event, StopTraining, fit, max_stable_lr
@@ -127,14 +127,3 @@ def _largest(updates: Any) -> Any:
         last = int(np.flatnonzero(row)[-1]) if row.any() else -1
         ends.append([RATES[last] if last >= 0 else np.nan, (*RATES, np.nan)[last + 1]])
     return np.array(ends)
-
-
-def _cells(widths: list[int], steps: int, seeds: int, linear: list[int]) -> list[dict[str, Any]]:
-    return [*grid({"case": list(ARMS), "width": widths, "steps": steps}, seeds),
-            *grid({"case": "minimum", "width": widths[0], "steps": 50}, 3),
-            *grid({"case": "linear", "width": linear, "steps": 100}, seeds)]  # fmt: skip
-
-
-TITLE = "Gradient descent with and without mean subtraction, next to a minimum, linearized"
-SMOKE = Scale(_cells([12, 24], 100, 2, [25, 100]), seconds=8)
-DESK = PAPER = Scale(_cells([50, 100, 200], 600, 5, [100, 400, 1600]), seconds=250)

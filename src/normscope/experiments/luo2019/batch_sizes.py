@@ -6,7 +6,7 @@ import numpy as np
 
 import normscope as ns
 from normscope.experiments.luo2019._training import images, train
-from normscope.experiments.observing import Panel, Scale, Table, by_seed, parts, training_panel
+from normscope.experiments.observing import Panel, Table, by_seed, parts, training_panel
 from normscope.nn.norm import PopulationRefresher
 from normscope.train import adaptive_gamma_decay, gamma_decay
 
@@ -101,15 +101,3 @@ def panels(table: Table) -> list[Panel]:
                            {name: {"arm": name} for name in names}, key, x="epoch, from 0",
                            y=NAMES[key])
             for place, names, keys in shown for key in keys]  # fmt: skip
-
-
-TITLE = "Batch sizes, statistics batches, population norm, dropout and weight norm"
-SMOKE = Scale({"arm": list(ARMS), "net": "resnet8:channels=1,width=2", "data": "digits",
-               "samples": 128, "epochs": 4, "unit": 16, "lr": 0.05, "population": 32},
-              seeds=2, seconds=12)  # fmt: skip
-DESK = Scale({"arm": list(ARMS), "net": "resnet8", "data": "cifar10/2", "samples": 3072,
-              "epochs": 16, "unit": 128, "lr": 0.05, "population": 512},
-             seeds=range(10, 15), seconds=2750, data=("cifar10",))  # fmt: skip
-PAPER = Scale({"arm": list(ARMS), "net": "resnet18", "data": "cifar10", "samples": 50_000,
-               "epochs": 100, "unit": 128, "lr": 0.05, "population": 10_000}, seeds=3,
-              seconds=2e7, data=("cifar10",))  # fmt: skip

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 import normscope as ns
-from normscope.experiments.observing import Panel, Scale, Table, columns, curve, over_sizes, parts
+from normscope.experiments.observing import Panel, Table, columns, curve, over_sizes, parts
 from normscope.measure.layer_signals import layer_signals
 from normscope.results.rules import fitted_slope
 
@@ -90,13 +90,3 @@ def panels(table: Table) -> list[Panel]:
     title = "Luo et al. 2019, App. C.4: loss that batch statistics add to a trained network"
     return [Panel(title, "batch size M", "loss under BN - loss under PN", tuple(curves),
                   log_x=True, log_y=True)]  # fmt: skip
-
-
-DIGITS = {"net": "mlp:64-32-32-10:activation=tanh", "data": "digits"}
-TITLE = "Loss gap of batch norm in trained networks, layer by layer and batch size by batch size"
-SMOKE = Scale([
-    {**DIGITS, "net": "mlp:64-16-16-10", "samples": 600, "epochs": 3, "batches": 20},
-    {**DIGITS, "samples": 300, "epochs": 3, "batches": 4}], seeds=2, seconds=4)  # fmt: skip
-DESK = Scale([{"net": "mlp:768-256-256-10", "data": "cifar10", "samples": 4096, "epochs": 30,
-               "batches": 200}, {**DIGITS, "samples": 1400, "epochs": 40, "batches": 16}], seeds=5,
-             seconds=115, data=("cifar10",))  # fmt: skip

@@ -6,7 +6,7 @@ from torch import nn
 
 import normscope as ns
 from normscope.experiments.luo2019._training import images, train
-from normscope.experiments.observing import Panel, Scale, Table, arm_bars, paired, parts
+from normscope.experiments.observing import Panel, Table, arm_bars, paired, parts
 from normscope.measure import variance_shift
 
 
@@ -47,22 +47,3 @@ def panels(table: Table) -> list[Panel]:
     shown = {"shift": "mean |log10 (variance in training / evaluation)|",
              "accuracy": "validation accuracy"}  # fmt: skip
     return [arm_bars(table, head, arms, key, words) for key, words in shown.items()]
-
-
-_DESK = {"data": "cifar10/2", "samples": 2048, "batch": 128}
-
-
-def _grid(*nets: dict[str, Any]) -> list[Any]:
-    places = [(place, p) for place in ("before", "behind") for p in (0.1, 0.5)]
-    return [{"place": place, "dropout": p, **net} for net in nets for place, p in places]
-
-
-TITLE = "Dropout before or behind batch norm: the variance in training and in evaluation"
-SMOKE = Scale(_grid({"net": "mlp:64-16-16-10", "data": "digits", "samples": 256,
-                     "epochs": 2, "lr": 0.05, "batch": 32}), seeds=2, seconds=1)  # fmt: skip
-DESK = Scale(_grid({**_DESK, "net": "mlp:768-256-256-10", "epochs": 20, "lr": 0.02},
-                   {**_DESK, "net": "resnet8", "epochs": 8, "lr": 0.05}), seeds=5,
-             seconds=480, data=("cifar10",))  # fmt: skip
-PAPER = Scale(_grid({"net": "resnet18", "data": "cifar10", "samples": 50_000,
-                     "epochs": 100, "lr": 0.05, "batch": 128}), seeds=3, seconds=5e6,
-              data=("cifar10",))  # fmt: skip

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from normscope.experiments.luo2019._common import by_load
-from normscope.experiments.observing import Array, Panel, Scale, Table, curve, parts
+from normscope.experiments.observing import Array, Panel, Table, curve, parts
 from normscope.theory import teacher_student as ts
 
 NOISE, BATCH, BEST = 0.25, 32, 0.25
@@ -73,10 +73,3 @@ def panels(table: Table) -> list[Panel]:
     title = f"Luo et al. 2019, Fig. 1a: linear student, N = {size}"
     x, y = "load alpha = P / N", "generalization error"
     return [Panel(title, x, y, tuple(curves), log_y=True, note=note)]
-
-
-TITLE = "Linear students of noisy data: least squares, gamma decay, batch norm"
-SMOKE = Scale({"alpha": [0.5, 0.9, 1.1, 2.0], "inputs": 64, "steps": [[100, 600]]},
-              seeds=3, seconds=1)  # fmt: skip
-DESK = PAPER = Scale({"alpha": LOADS, "inputs": 4096, "steps": [[300, 3000, 10000]]},
-                     seeds=5, seconds=600)  # fmt: skip

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from normscope.experiments.luo2019._common import by_load
-from normscope.experiments.observing import Panel, Scale, Table, curve, grid, over_sizes, parts
+from normscope.experiments.observing import Panel, Table, curve, over_sizes, parts
 from normscope.theory import teacher_student as ts
 
 NOISE, BATCH = 0.25, 16  # the text's M; the caption has 32
@@ -92,14 +92,3 @@ def panels(table: Table) -> list[Panel]:
     note = "The published theory diverges at alpha = 2; students peak near 1.7 and do not diverge."
     return [Panel(title, "load alpha = P / N", "generalization error", tuple(curves), log_y=True,
                   note=note)]  # fmt: skip
-
-
-def _settings(loads: list[float], clean: list[float], sizes: list[int], steps: int) -> Any:
-    noisy = {"alpha": loads, "noise": NOISE, "inputs": sizes, "steps": steps}
-    return grid(noisy) + grid(noisy | {"alpha": clean, "noise": 0.0, "inputs": max(sizes)})
-
-
-TITLE = "ReLU students of noisy data: gradient descent, gamma decay, batch norm, exact minimum"
-SMOKE = Scale(_settings([1.0, 1.8, 1.95], [1.0], [40, 80], 100), seeds=3, seconds=2)
-DESK = Scale(_settings(LOADS, [0.5, 1.0, 1.5], [200, 400], 2000), seeds=6, seconds=150)
-PAPER = Scale(_settings(LOADS, [0.5, 1.0, 1.5], [1024, 4096], 2000), seeds=5, seconds=6e4)

@@ -10,7 +10,6 @@ import normscope as ns
 from normscope.experiments.luo2019._training import at, images, loss_of, train
 from normscope.experiments.observing import (
     Panel,
-    Scale,
     Table,
     arm_bars,
     columns,
@@ -99,15 +98,3 @@ def panels(table: Table) -> list[Panel]:
 
 def _growth(run: Any) -> Any:
     return np.array(run["norms"]) / np.array(run["first"]["norms"])
-
-
-_DESK = {"data": "cifar10/2", "samples": 2048, "lr": 0.02, "rate": 1e-3, "batch": 128}
-TITLE = "Batch norm folded into the weights, and training without it"
-SMOKE = Scale({"net": ["mlp:64-16-16-10", "cnn6:side=8,width=2,channels=1"],
-               "data": "digits", "samples": 128, "epochs": 2, "lr": 0.05, "tuned": 2,
-               "rate": 1e-3, "batch": 32}, seeds=2, seconds=4)  # fmt: skip
-DESK = Scale([{**_DESK, "net": "mlp:768-256-256-10", "epochs": 30, "tuned": 60},
-              {**_DESK, "net": "cnn6:side=16,width=16", "epochs": 10, "tuned": 20}],
-             seeds=range(10, 15), seconds=560, data=("cifar10",))  # fmt: skip
-PAPER = Scale({**_DESK, "net": "cnn6", "data": "cifar10", "samples": 50_000, "epochs": 100,
-               "tuned": 500}, seeds=3, seconds=4e6, data=("cifar10",))  # fmt: skip

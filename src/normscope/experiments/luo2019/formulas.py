@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import minimize_scalar
 
-from normscope.experiments.observing import Array, Scale, Table, every_value, exact
+from normscope.experiments.observing import Array, Table, every_value, exact
 from normscope.theory import regularization as theory
 from normscope.theory import teacher_student as ts
 from normscope.theory.quadrature import angular_mean
@@ -230,8 +230,3 @@ def observe(table: Table) -> dict[str, Any]:
             "parts": {"stable below the maximum": {"holds": [d >= -10 * CLOSE for d in off]},
                       "unstable above the maximum": {"holds": [d <= 10 * CLOSE for d in off]}}},
         "prop1-finite": {"parts": {"1 - R": lost, "growth of L": finite["L0"]}}}  # fmt: skip
-
-
-TITLE = "Closed forms of online learning and generalization, by quadrature and derivatives"
-SMOKE = Scale(seconds=3)
-DESK = PAPER = Scale(seconds=3)

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 import normscope as ns
-from normscope.experiments.observing import Panel, Scale, Table, curve, parts
+from normscope.experiments.observing import Panel, Table, curve, parts
 from normscope.nn.norm import PopulationRefresher
 from normscope.train import adaptive_gamma_decay
 from normscope.train.schedules import EpochDecay
@@ -56,11 +56,3 @@ def panels(table: Table) -> list[Panel]:
         title = "Luo et al. 2019, Fig. 3: ResNet-18, ImageNet 32 x 32"
         made.append(Panel(title, "epoch", names[keys[-1]], tuple(curves)))
     return made
-
-
-TITLE = "ImageNet at 32 x 32 pixels: batch norm at two batch sizes, population norm with decay"
-HOURS = 200
-SMOKE = Scale({"arm": list(ARMS), "data": "random:3x32x32,samples=16", "epochs": 1,
-               "most": 8, "samples": 4}, seeds=1, seconds=9)  # fmt: skip
-PAPER = Scale({"arm": list(ARMS), "data": "imagenet32", "epochs": 100, "most": 1024,
-               "samples": 1000}, seeds=3, seconds=7e5, data=("imagenet32",))  # fmt: skip

@@ -6,7 +6,7 @@ import numpy as np
 from scipy.special import expit, spence
 
 from normscope.checks import Array
-from normscope.experiments.observing import Panel, Scale, Table, columns, curve, over_sizes, parts
+from normscope.experiments.observing import Panel, Table, columns, curve, over_sizes, parts
 from normscope.theory import regularization as theory
 from normscope.theory.laws import LAWS, draw, nodes
 
@@ -135,8 +135,3 @@ def panels(table: Table) -> list[Panel]:
     title = "Luo et al. 2019, Eq. (3): loss that batch statistics add to one softplus unit"
     return [Panel(title, "batch size M", "M x (loss under BN - loss under PN)", tuple(made),
                   log_x=True)]  # fmt: skip
-
-
-TITLE = "One neuron under batch statistics: measured loss gap against Eq. (3)"
-SMOKE = Scale({"batches": 200}, seeds=3, seconds=1)
-DESK = PAPER = Scale({"batches": 2000}, seeds=30, seconds=20)

@@ -6,7 +6,7 @@ import numpy as np
 
 import normscope as ns
 from normscope.experiments.luo2019._training import images, loss_of, train
-from normscope.experiments.observing import Panel, Scale, Table, by_seed, curve, parts, slopes
+from normscope.experiments.observing import Panel, Table, by_seed, curve, parts, slopes
 
 PROTOCOLS = {"epochs": "equal epochs", "updates": "equal updates"}
 NAMES = {"gamma": "mean gamma^2", "product": "mean gamma^2 |w_next|^2", "loss": "validation loss"}
@@ -64,21 +64,3 @@ def panels(table: Table) -> list[Panel]:
         title = f"Luo et al. 2019, Fig. 2{place}: batch norm at one layer"
         made.append(Panel(title, "batch size M of the statistics", NAMES[name], curves, log_x=True))
     return made
-
-
-def _grid(layers: list[int], own: list[int], ghost: list[int], **settings: Any) -> list[Any]:
-    sizes = {"epochs": own, "updates": ghost}
-    return [{"protocol": protocol, "size": size, "layer": layer, **settings}
-            for protocol in PROTOCOLS for size in sizes[protocol] for layer in layers]  # fmt: skip
-
-
-TITLE = "Batch norm at one layer: scale and validation loss over the batch size"
-SMOKE = Scale(_grid([1, 2], [8, 32], [8, 32], net="mlp:64-16-16-10", data="digits",
-                    samples=96, epochs=2, lr=0.05, batch=32), seeds=2, seconds=3)  # fmt: skip
-DESK = Scale(_grid([1, 2], [16, 64, 256, 1024], [16, 64, 256],
-                   net="mlp:768-256-256-10", data="cifar10/2", samples=4096, epochs=15,
-                   lr=0.04, batch=256), seeds=range(10, 15), seconds=380,
-             data=("cifar10",))  # fmt: skip
-PAPER = Scale(_grid([1, 2, 3, 4], *2 * [[64, 128, 256, 512, 1024]], net="cnn6",
-                    data="cifar10", samples=50_000, epochs=100, lr=0.16, batch=1024),
-              seeds=3, seconds=1.5e7, data=("cifar10",))  # fmt: skip

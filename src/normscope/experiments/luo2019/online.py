@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from normscope.experiments.observing import Panel, Scale, Table, curve, over_sizes, parts
+from normscope.experiments.observing import Panel, Table, curve, over_sizes, parts
 from normscope.theory import teacher_student as ts
 
 RATES = [0.5, 1.0, 1.5, 1.8, 1.9, 2.1, 2.2]
@@ -114,15 +114,3 @@ def panels(table: Table) -> list[Panel]:
     return [Panel(title, "time, steps / N", "overlap R", tuple(curves)),
             Panel("Luo et al. 2019, Table 1: rate at which the student turns to the teacher",
                   "learning rate eta", "slope of ln(1 - R)", tuple(rates))]  # fmt: skip
-
-
-def _settings(sizes: list[int], runs: int, slopes: int) -> list[dict[str, Any]]:
-    cells = [(part, n, runs) for part in PATHS for n in sizes]
-    cells += [(part, sizes[-1], slopes) for part in ("wn", "sgd")]
-    cells += [("large", sizes[0], 4), ("printed", sizes[0], 60)]
-    return [dict(zip(("part", "inputs", "runs"), cell, strict=True)) for cell in cells]
-
-
-TITLE = "Online learning of a ReLU student with weight norm, gamma decay and plain SGD"
-SMOKE = Scale(_settings([50, 200], 4, 3), seeds=1, seconds=2)
-DESK = PAPER = Scale(_settings([250, 1000], 30, 16), seeds=1, seconds=35)

@@ -9,7 +9,6 @@ import normscope as ns
 from normscope.experiments.luo2019._training import at, images, loss_of, train
 from normscope.experiments.observing import (
     Panel,
-    Scale,
     Table,
     arm_bars,
     paired,
@@ -125,23 +124,3 @@ def panels(table: Table) -> list[Panel]:
         arm_bars(table, f"{section}: {words}", scaled if key == "scale" else arms, at(EQUAL, key),
                  f"{words}, at equal training loss", log=key == "information")
         for key, words in PROBES.items())]  # fmt: skip
-
-
-_DESK = {"data": "cifar10/2", "samples": 2048, "batch": 128, "level": 0.05, "lr": 0.02}
-_SMOKE = {"data": "digits", "samples": 128, "batch": 32, "level": 3.0, "lr": 0.05, "epochs": 2}
-_FULL = {**_DESK, "data": "cifar10", "samples": 50_000, "epochs": 100}
-
-
-def _grid(*nets: dict[str, Any]) -> list[Any]:
-    return [{"arm": arm, **net} for net in nets for arm in ARMS]
-
-
-TITLE = "Weight norm with one, both or none of the batch statistics"
-SMOKE = Scale(_grid({**_SMOKE, "net": "mlp:64-16-16-10"},
-                    {**_SMOKE, "net": "cnn6:side=8,width=2,channels=1"}), seeds=2,
-              seconds=8)  # fmt: skip
-DESK = Scale(_grid({**_DESK, "net": "mlp:768-256-256-10", "epochs": 30},
-                   {**_DESK, "net": "cnn6:side=16,width=16", "epochs": 40}),
-             seeds=range(10, 15), seconds=1250, data=("cifar10",))  # fmt: skip
-PAPER = Scale(_grid({**_FULL, "net": "mlp:3072-256-256-10"}, {**_FULL, "net": "cnn6"}),
-              seeds=3, seconds=2e6, data=("cifar10",))  # fmt: skip

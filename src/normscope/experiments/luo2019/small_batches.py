@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 import normscope as ns
-from normscope.experiments.observing import Panel, Scale, Table, columns, curve, parts
+from normscope.experiments.observing import Panel, Table, columns, curve, parts
 
 SIZES = (2, 4, 8, 32)
 NETS = {  # network, shape of an image, options
@@ -59,9 +59,3 @@ def panels(table: Table) -> list[Panel]:
     found = curve("MLP on digits", SIZES, table("accuracy", part="digits").T)
     title = "Luo et al. 2019, Sec. 2: batch norm with small batches, equal numbers of updates"
     return [Panel(title, "batch size M", "test accuracy", (found,), log_x=True)]
-
-
-TITLE = "Batch norm with batches of 2 to 32; CPU time of weight norm and batch norm"
-SMOKE = Scale([{"part": "digits", "steps": 40}, {"part": "MLP", "steps": 2}], seeds=2, seconds=2)
-DESK = Scale([{"part": "digits", "steps": 300},
-              *({"part": name, "steps": 4} for name in NETS)], seeds=8, seconds=55)  # fmt: skip

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from normscope.experiments.observing import Scale, Table, over_sizes, parts
+from normscope.experiments.observing import Table, over_sizes, parts
 from normscope.theory import regularization as theory
 from normscope.theory.laws import LAWS, draw
 
@@ -84,8 +84,3 @@ def observe(table: Table) -> dict[str, Any]:
         "c3-linear": parts({name: of(k, "unit", c / sizes, scale)
                             for name, (k, c, scale) in printed.items()}),
         "c3-linear-shape": parts(raised), "c3-linear-shape-corrected": parts(exactly)}  # fmt: skip
-
-
-TITLE = "Mean and deviation of drawn batches, four laws; a linear unit under batch norm"
-SMOKE = Scale({"batches": 500}, seeds=3, seconds=1)
-DESK = PAPER = Scale({"batches": 4000}, seeds=160, seconds=30)

@@ -8,7 +8,7 @@ import numpy as np
 from torch import nn
 
 import normscope as ns
-from normscope.experiments.observing import Curve, Experiment, Panel, Scale, Table, curve, parts
+from normscope.experiments.observing import Curve, Panel, Table, curve, parts
 from normscope.experiments.wei2019 import _common as common
 from normscope.experiments.wei2019._common import critical, lambda_of, named, rate_of, spec_of
 
@@ -134,17 +134,3 @@ def panels(table: Table, title: str) -> list[Panel]:
             note="Bars span the intervals of all seeds; training is stable below them.",
         ))  # fmt: skip
     return made
-
-
-def experiment(letter: str, kind: str, network: str, small: str, gammas: Any) -> Experiment:
-    """The experiment behind a panel of Fig. 2 on CIFAR-10."""
-
-    def both(name: str, squared: Any, entropy: Any, **more: Any) -> list[dict[str, Any]]:
-        return rows(name, "mse", squared, **more) + rows(name, "cross_entropy", entropy, **more)
-
-    smoke = both(small, [None, 0.1, 1.0], [None, 1.0], samples=128, steps=8)
-    desk = both(network, gammas, [None, 0.1, 1.0, 3.0])
-    scales = {"smoke": Scale(smoke, [1], 3.0), "desk": Scale(desk, 5, 900.0, ("cifar10",))}
-    title = f"Largest stable learning rate of the {kind} network on CIFAR-10"
-    draw = partial(panels, title=f"Fig. 2{letter}: CIFAR-10, {kind}")
-    return Experiment(title, trial, scales, observe, draw)

@@ -1,7 +1,6 @@
 """Fig. 2 as a heat map: the test loss over gamma and learning rate, by training every cell."""
 
 import math
-from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -10,28 +9,17 @@ import numpy as np
 import normscope as ns
 from normscope.checks import Array
 from normscope.experiments import observing
-from normscope.experiments.observing import Curve, Experiment, Panel, Scale, Table, curve, parts
+from normscope.experiments.observing import Curve, Panel, Table, curve, parts
 from normscope.experiments.wei2019 import _common as wei
 from normscope.experiments.wei2019._common import data_of, named, rate_of, spec_of
 from normscope.results.panel import HeatMap
 from normscope.results.stability_map import bound_of
 
-# limits that earlier runs found, around which rates are chosen: by gamma and factor of the read-out
-LIMITS: dict[str, dict[tuple[float | None, float], float]] = {
-    "mnist-fc": {(None, 1.0): 0.0033, (0.1, 1.0): 0.83, (0.5, 1.0): 0.121, (1.0, 1.0): 0.0263,
-                 (2.0, 1.0): 0.0061, (3.0, 1.0): 0.0027, (0.1, 10.0): 0.16, (1.0, 0.1): 0.027},
-    "cifar-narrow": {(0.1, 1.0): 0.925, (0.5, 1.0): 0.295, (1.0, 1.0): 0.106},
-    "cifar-cnn": {(None, 1.0): 0.0091, (0.1, 1.0): 0.527, (0.5, 1.0): 0.138, (1.0, 1.0): 0.045},
-    "digits-fc": {(None, 1.0): 0.06, (0.1, 1.0): 1.5, (1.0, 1.0): 0.4, (0.1, 10.0): 0.4,
-                  (1.0, 0.1): 0.4},
-    "digits-cnn": {(None, 1.0): 0.08, (0.1, 1.0): 1.5, (1.0, 1.0): 0.8},
-}  # fmt: skip
-# rates, log2 in units of the limit: fine around it, where a cell that diverges costs nothing
-OCTAVES = (-2.5, -1.75, -1.25, -0.75, -0.375, -0.125, 0, 0.125, 0.25, 0.375, 0.5, 1)
 CONTROLS = ((0.1, 10.0), (1.0, 0.1))  # each starts as the function of the other gamma
 CHANCE = 0.45  # squared loss of the best constant answer to ten classes, (1 - 1/10) / 2
 HIGHEST = 10.0  # loss with a colour of its own
-FINE = (0.1, 0.3, 0.5, 0.7, 0.9, 1.0, 1.3, 1.5, 1.7, 1.9, 2.1, 2.3, 2.5, 2.7, 2.9, 3.1)
+GAMMAS = (None, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0, 1.3, 1.5, 1.7, 1.9, 2.1, 2.3, 2.5, 2.7, 2.9, 3.1)
+RATES = [float(f"{rate:.4g}") for rate in np.logspace(-3, 0, 40)]  # of the paper's scale
 
 
 def trial(
@@ -122,28 +110,3 @@ def panels(table: Table, title: str) -> list[Panel]:
         curves.append(curve(name, rates[stable], losses[stable], log=True))
     note = "Rates at which no run diverged."
     return [heat, Panel(f"{title}, cell by cell", *labels[1:], tuple(curves), True, True, note)]
-
-
-def settings(network: str, samples: int, octaves: Any, test: int = 2000) -> list[dict[str, Any]]:
-    """A row for each network and each rate around its limit."""
-    return [
-        {"network": network, "gamma": gamma, "readout": readout, "samples": samples, "test": test,
-         "lr": float(f"{limit * 2.0**octave:.4g}")}
-        for (gamma, readout), limit in LIMITS[network].items() for octave in octaves
-    ]  # fmt: skip
-
-
-def experiment(letter: str, words: str, networks: Any, samples: Any, seconds: Any) -> Experiment:
-    """The heat map behind a panel; training samples and costs at desk and paper scale."""
-    data = wei.SHAPES[networks[1]][:1]
-    arms = [(None, 1.0), *((g, 1.0) for g in FINE), *(CONTROLS if letter == "a" else ())]
-    cell = {"network": networks[2], "samples": samples[1], "test": 10000}
-    rates = [float(f"{rate:.4g}") for rate in np.logspace(-3, 0, 40)]
-    many = [cell | {"gamma": g, "readout": k, "lr": lr} for g, k in arms for lr in rates]
-    few = settings(networks[0], 256, range(-3, 3), 100)
-    desk = settings(networks[1], samples[0], OCTAVES)
-    scales = {"smoke": Scale(few, 2, 2.5), "desk": Scale(desk, 5, seconds[0], data)}
-    scales["paper"] = Scale(many, 5, seconds[1], data)
-    title = f"Test loss over gamma and learning rate: {words}"
-    draw = partial(panels, title=f"Fig. 2{letter}: {words}")
-    return Experiment(title, trial, scales, observe, draw)

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 import normscope as ns
-from normscope.experiments.observing import Scale, Table, over_sizes, parts
+from normscope.experiments.observing import Table, over_sizes, parts
 from normscope.experiments.wei2019._common import PLOTTED, cnn, mlp, named
 from normscope.measure import mean_gradients
 
@@ -132,21 +132,3 @@ def _pairs(one: Table) -> dict[str, Any]:
         for made, theory in zip((printed, right), zip(*formulas, strict=True), strict=True):
             made[f"layer {layer + 1}"] = over_sizes(sizes, values, theory)
     return {"eq153-printed": parts(printed), "eq153-right": parts(right)}
-
-
-def _settings(sizes: dict[str, list[tuple[int, int]]], gammas: list[float]) -> list[dict[str, Any]]:
-    """Widths and numbers of samples by kind of network."""
-    return [{"kind": kind, "width": width, "samples": samples, "gamma": gamma}
-            for kind, pairs in sizes.items() for width, samples in pairs
-            for gamma in ([None, *gammas] if kind in ("fc", "cnn") else [None])]  # fmt: skip
-
-
-SMALL = {"mean": [(6, 10)], "pairs": [(10, 6)], "resnet": [(10, 6)], "cnn": [(4, 6)],
-         "fc": [(40, 40)]}  # fmt: skip
-LARGE = {"mean": [(16, 40)], "pairs": [(150, 20), (300, 20), (600, 20)],
-         "resnet": [(100, 40), (200, 40), (400, 40)], "cnn": [(15, 50), (30, 100)],
-         "fc": [(250, 100), (500, 200), (1000, 400)]}  # fmt: skip
-
-TITLE = "Largest Fisher eigenvalue of random networks at several widths"
-SMOKE = Scale(_settings(SMALL, [1.0]), 2, 4.0)
-DESK = PAPER = Scale(_settings(LARGE, [0.1, 1.0, 3.0]), 10, 170.0)

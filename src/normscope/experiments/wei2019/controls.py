@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 
-from normscope.experiments.observing import Scale, Table, exact, parts
+from normscope.experiments.observing import Table, exact, parts
 from normscope.experiments.wei2019 import _boundary
-from normscope.experiments.wei2019._boundary import middles, rows
+from normscope.experiments.wei2019._boundary import middles
 from normscope.experiments.wei2019._common import named
 
 
@@ -33,18 +33,4 @@ def observe(table: Table) -> dict[str, Any]:
     return {"longer": parts(longer), "whole": parts(whole), "first": parts(first)}
 
 
-def _settings(network: str, steps: tuple[int, int], samples: tuple[int, int], batch: int) -> Any:
-    few, many = samples
-    usual = {"steps": steps[0], "samples": many, "batch_size": batch}
-    return [
-        *rows(network, "mse", [0.1, 1.0, 3.0], **usual),
-        *rows(network, "mse", [0.1, 1.0, 3.0], **usual | {"steps": steps[1]}),
-        *rows(network, "mse", [None, 0.1, 1.0], **usual | {"samples": few}),
-        *rows(network, "mse", [None, 0.1, 1.0], **usual | {"samples": few, "batch_size": few}),
-    ]
-
-
-TITLE = "The boundary with more updates, more seeds and full batches"
 trial = _boundary.trial
-SMOKE = Scale(_settings("digits-fc", (8, 16), (128, 256), 64), 1, 6.0)
-DESK = Scale(_settings("mnist-narrow", (30, 100), (640, 2560), 128), 5, 265.0, ("mnist",))

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 import normscope as ns
-from normscope.experiments.observing import Array, Panel, Scale, Table, curve, exact, parts
+from normscope.experiments.observing import Array, Panel, Table, curve, exact, parts
 from normscope.experiments.wei2019._common import PLOTTED, SHOWN, THEORIES, critical, named, spec_of
 
 GRID = np.linspace(0.1, 4.1, 21)
@@ -105,13 +105,3 @@ def panels(table: Table) -> list[Panel]:
             note = "Eq. (45) as printed is above 100,000." if conv and not rates else ""
             made.append(Panel(f"Fig. 1{letter}: {name}", "gamma", what, tuple(curves), note=note))
     return made
-
-
-def _settings(dense: Any, maps: Any, gammas: Any) -> list[dict[str, Any]]:
-    pairs = (dense, maps)
-    return [{"network": n, "samples": t, "gamma": g} for n, t in pairs for g in gammas]
-
-
-TITLE = "lambda_max of Wei's networks against gamma"
-SMOKE = Scale(_settings(("digits-fc", 40), ("digits-cnn", 20), [None, 0.1, 1.0, 4.1]), 2, 3.0)
-DESK = PAPER = Scale(_settings(("mnist-fc", 400), ("cifar-cnn", 200), GAMMAS), 12, 180.0)

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import normscope as ns
-from normscope.experiments.observing import Scale, Table
+from normscope.experiments.observing import Table
 from normscope.experiments.wei2019._common import at_minimum
 from normscope.theory import best_lr_range
 
@@ -55,8 +55,3 @@ def _radius(rate: float, momentum: float) -> float:
     """Factor by which heavy ball shrinks one mode per update."""
     step = np.array([[1 + momentum - rate, -momentum], [1.0, 0.0]])
     return float(np.max(np.abs(np.linalg.eigvals(step))))
-
-
-TITLE = "Hessian and Fisher matrix of a regression and a tanh network at their minimum"
-SMOKE = Scale({"draws": 400}, 2, 0.5)
-DESK = PAPER = Scale({"draws": 4000}, 6, 1.5)

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 import normscope as ns
-from normscope.experiments.observing import Scale, Table, parts
+from normscope.experiments.observing import Table, parts
 from normscope.experiments.wei2019._common import at_minimum
 
 MOMENTA = (0.0, 0.9)
@@ -36,8 +36,3 @@ def trial(seed: int) -> dict[str, Any]:
 def observe(table: Table) -> dict[str, Any]:
     """Limits in units of the formula."""
     return {"eq7": parts({name: table(name) for name in table.names})}
-
-
-TITLE = "Where training leaves the minimum of a regression and of a tanh network"
-SMOKE = Scale(seeds=2, seconds=4.0)
-DESK = PAPER = Scale(seeds=6, seconds=30.0)

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 import normscope as ns
-from normscope.experiments.observing import Curve, Panel, Scale, Table, curve, over_sizes, parts
+from normscope.experiments.observing import Curve, Panel, Table, curve, over_sizes, parts
 from normscope.experiments.wei2019._common import VARIANCES, cnn, mlp
 
 WEIGHT, BIAS = VARIANCES["weight_variance"], VARIANCES["bias_variance"]
@@ -128,15 +128,3 @@ def panels(table: Table) -> list[Panel]:
         shown = f"Recursions (20)-(25): {title}"
         made.append(Panel(shown, "layer", "order parameter", tuple(curves)))
     return made
-
-
-def _settings(sizes: Any, maps: Any, gammas: Any) -> list[dict[str, Any]]:
-    dense = [{"kind": "fc", "width": n, "samples": n // 4, "gamma": g}
-             for n in sizes for g in (None, *gammas)]  # fmt: skip
-    return dense + [{"kind": "cnn", "width": n, "samples": 4 * n // 3, "gamma": g}
-                    for n in maps for g in (None, 1.0)]  # fmt: skip
-
-
-TITLE = "Order parameters of random networks at several widths"
-SMOKE = Scale(_settings((24, 48), (3, 6), (1.0,)), 1, 4.0)
-DESK = PAPER = Scale(_settings((200, 400, 800), (15, 30, 60), (0.1, 1.0, 3.0)), 6, 80.0)

@@ -7,7 +7,7 @@ import numpy as np
 from scipy import stats
 
 import normscope as ns
-from normscope.experiments.observing import Panel, Scale, Table, curve, parts
+from normscope.experiments.observing import Panel, Table, curve, parts
 from normscope.experiments.wei2019._common import BATCH, MOMENTUM, data_of, named, rate_of, spec_of
 
 
@@ -74,9 +74,3 @@ def panels(table: Table) -> list[Panel]:
     note = "Hidden layers keep their distribution; with batch norm the read-out does not."
     label = "Kolmogorov-Smirnov distance"
     return [Panel(f"Sec. 2.1: {words}", "layer", label, tuple(curves), log_y=True, note=note)]
-
-
-TITLE = "lambda_max and the parameters before and after training"
-SMOKE = Scale({"network": "digits-fc", "gamma": [None, 1.0], "share": 0.25, "samples": 256}, 2, 2.0)
-DESK = Scale({"network": "mnist-fc", "gamma": [None, 0.1, 1.0, 3.0], "share": [0.25, 0.5],
-              "samples": 2560}, 5, 230.0, ("mnist",))  # fmt: skip
