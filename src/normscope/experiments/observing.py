@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from normscope.checks import Array
-from normscope.experiments.experiment import Experiment, Scale, every_value
+from normscope.experiments.experiment import every_value
 from normscope.results.observations import columns, exact, fitted_minimum, over_sizes, parts
 from normscope.results.panel import Curve, Panel, curve
 from normscope.results.rules import fitted_slope
@@ -17,9 +17,11 @@ from normscope.sweeps.panels import arm_bars, arm_curves, training_panel
 from normscope.sweeps.plan import grid
 from normscope.sweeps.table import Table, by_seed, paired
 
-__all__ = ["Array", "Curve", "Experiment", "Panel", "Scale", "Table", "arm_bars", "arm_curves",
+__all__ = ["Array", "Curve", "Panel", "Table", "Values", "arm_bars", "arm_curves",
            "by_seed", "columns", "curve", "every_value", "exact", "fitted_minimum", "fitted_slope",
            "grid", "over_sizes", "paired", "parts", "slopes", "training_panel"]  # fmt: skip
+
+Values = dict[str, Any]  # by name: what a trial returns, what is observed of all, settings
 
 
 def slopes(x: Sequence[float] | Array, rows: Any) -> Array:

@@ -8,7 +8,7 @@ import numpy as np
 from scipy import stats
 
 from normscope.experiments.bjorck2018._common import NAMES, slope
-from normscope.experiments.observing import Array, Panel, Table, curve, parts
+from normscope.experiments.observing import Array, Panel, Table, Values, curve, parts
 
 WAYS = ("pad", "projection")
 MAIN, TABLE = (18, 54, 90), (18, 19, 54, 55, 90, 91)
@@ -140,12 +140,12 @@ HOLDS: dict[str, Callable[[Table, Table], Any]] = {
 }
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """What the claims read; of each setting a part."""
     by = {(n, w): table.where(norm=n, shortcut=w) for n in ("none", "batch", "top") for w in WAYS}
-    made: dict[str, Any] = {}
+    made: Values = {}
     for name, function in (EACH | HOLDS).items():
-        found: dict[str, Any] = {}
+        found: Values = {}
         for way in WAYS:
             values = function(by["none", way], by["batch", way])
             many = values if isinstance(values, dict) else {"": values}
@@ -161,9 +161,9 @@ def observe(table: Table) -> dict[str, Any]:
     return made | _printed(by["none", WAYS[1]], by["batch", WAYS[1]])
 
 
-def _printed(none: Table, batch: Table) -> dict[str, Any]:
+def _printed(none: Table, batch: Table) -> Values:
     """Numbers that the paper prints, against the setting that is presumably its own."""
-    made: dict[str, Any] = {
+    made: Values = {
         "fig2-scale": {"values": none("std")[:, 54] / batch("std")[:, 54]},
         "fig3-scale": {"values": none("largest_output")},
         "tab1-bn-100": parts({f"layer {k}": 1 / _aligned(batch)[:, k - 1] for k in MAIN}),

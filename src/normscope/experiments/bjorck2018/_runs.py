@@ -8,7 +8,7 @@ import numpy as np
 
 from normscope.data import FlipAndCrop
 from normscope.experiments.bjorck2018._common import images, resnet
-from normscope.experiments.observing import Panel, Table, by_seed, curve
+from normscope.experiments.observing import Panel, Table, Values, by_seed, curve
 from normscope.nn import initialize, lsuv
 from normscope.train import TrainingCurve, evaluate, fit
 
@@ -23,7 +23,7 @@ def trial(
     arm: str, rate: float, steps: int, seed: int, data: str = "cifar10", depth: int = 14,
     width: int = 8, samples: int = 5000, tests: int = 10_000, batch: int = 128, ghost: int = 0,
     half: bool = True, augment: bool = False, curved: bool = False, points: int = POINTS,
-) -> dict[str, Any]:  # fmt: skip
+) -> Values:  # fmt: skip
     """Train one network with the paper's schedule; a diverged one is left at chance.
 
     The first word of ``arm`` is ``none``, ``batch``, ``top`` or ``lsuv``, or it names parts of
@@ -31,7 +31,7 @@ def trial(
     """
     seen = images(data, samples, seed, half=half)
     held = images(data, tests, 0, half=half, split="test")
-    options: dict[str, Any] = {"parts": PARTS[arm]} if arm in PARTS else {}
+    options: Values = {"parts": PARTS[arm]} if arm in PARTS else {}
     options |= {"statistics_batch": ghost} if ghost else {}
     word = arm.split(maxsplit=1)[0]
     kind = "none" if word == "lsuv" else "batch" if arm in PARTS else word
@@ -46,7 +46,7 @@ def trial(
               augment=FlipAndCrop() if augment else None)  # fmt: skip
     epoch = samples / batch
     count = steps // watch.every + 1
-    made: dict[str, Any] = {
+    made: Values = {
         "epochs": np.arange(count) * watch.every / epoch,
         "reached": run.updates_below(1.0, round(epoch)) or steps, "curvature": watch.curvature,
     }  # fmt: skip

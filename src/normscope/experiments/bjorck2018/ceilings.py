@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from normscope.experiments.bjorck2018._common import images, layer, resnet, slope
-from normscope.experiments.observing import Array, Panel, Table, curve, parts
+from normscope.experiments.observing import Array, Panel, Table, Values, curve, parts
 from normscope.train import fit, max_stable_lr
 
 CHANCE = math.log(10)
@@ -38,11 +38,11 @@ ARMS = [*ROWS, *OTHERS, *DRAWN]
 def trial(
     arm: str, seed: int, data: str = "cifar10", width: int = 8, samples: int = 5000,
     steps: int = 10, train: int = 180, tol: float = 0.5, depth: int = 0,
-) -> dict[str, Any]:  # fmt: skip
+) -> Values:  # fmt: skip
     """The ceiling of one network, and whether it learns at the paper's rate."""
     drawn = images(data, samples, seed, half=data != "digits")
     net = _network(arm, seed, data, width, depth)
-    options: dict[str, Any] = {"momentum": 0.9, "batch_size": 32}
+    options: Values = {"momentum": 0.9, "batch_size": 32}
     loss: Any = _centred if arm == "centred" else "cross_entropy"
     if arm == "warm":
         fit(net, drawn, "cross_entropy", lr=1e-4, epochs=1, seed=seed, **options)
@@ -64,7 +64,7 @@ def trial(
 
 def _network(arm: str, seed: int, data: str, width: int, depth: int) -> Any:
     words = arm.split()
-    options: dict[str, Any] = {}
+    options: Values = {}
     if arm in ROWS:
         chosen = ROWS[arm][0]
         norm = "batch" if chosen else "none"
@@ -102,7 +102,7 @@ def _log(table: Table, arm: str) -> Array:
     return np.asarray(np.log10(middle))
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """What the claims read."""
     log = {arm: _log(table, arm) for arm in table.values_of("arm")}
     log |= {"batch 110": log["all"], "none 110": log["none"]}
@@ -110,7 +110,7 @@ def observe(table: Table) -> dict[str, Any]:
     gap = log["all"] - log["none"]
     deep = np.log10(DEPTHS)
 
-    def between(arm: str, rate: float) -> dict[str, Any]:
+    def between(arm: str, rate: float) -> Values:
         """Whether the ceiling lies between a rate of the grid and the next."""
         ends = np.stack([get[arm, "low"], get[arm, "high"]], 1)
         return {"intervals": ends, "line": rate * math.sqrt(3)}
@@ -123,7 +123,7 @@ def observe(table: Table) -> dict[str, Any]:
         return np.asarray(np.ptp([values[arm] for arm in arms], axis=0))
 
     start = {arm: np.log10(get[arm, "start"]) for arm in table.values_of("arm")}
-    made: dict[str, Any] = {
+    made: Values = {
         "sec1-bn-trains": {"values": get["all", "late"] - CHANCE},
         "sec1-unnorm-fails": {"holds": get["none", "high"] <= 0.1},
         "sec3-top-lr": parts({

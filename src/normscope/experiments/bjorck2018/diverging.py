@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from normscope.experiments.bjorck2018._common import images, resnet, slope
-from normscope.experiments.observing import Array, Panel, Table, curve, parts
+from normscope.experiments.observing import Array, Panel, Table, Values, curve, parts
 from normscope.train import diverging_update
 
 PATH = np.linspace(0, 1, 21)
@@ -14,7 +14,7 @@ CAP = 1e30  # stands for an overflow
 
 
 def trial(seed: int, data: str = "cifar10", width: int = 16, depth: int = 110, batch: int = 32,
-          rate: float = 0.016, steps: int = 20) -> dict[str, Any]:  # fmt: skip
+          rate: float = 0.016, steps: int = 20) -> Values:  # fmt: skip
     """From ``rate`` downwards by factors of 2: the path at twice the smallest that diverges."""
     net = resnet(depth, "none", seed, data=data, width=width)
     drawn = images(data, steps * batch, seed)
@@ -39,7 +39,7 @@ def _finite(values: Array) -> Array:
     return np.clip(np.nan_to_num(values, nan=CAP, posinf=CAP), 1e-30, CAP)
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """What the claims read."""
     loss, variance, mean = (table(name) for name in ("loss", "variance", "mean"))
     hidden = variance.shape[1] - 1  # without the output

@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional
 
 import normscope as ns
-from normscope.experiments.observing import Array, Panel, Table, columns, curve
+from normscope.experiments.observing import Array, Panel, Table, Values, columns, curve
 from normscope.measure.layer_signals import layer_signals
 from normscope.seeds import numpy_generator
 from normscope.theory import randmat
@@ -18,12 +18,12 @@ from normscope.theory import randmat
 KAPPAS = (3, 10, 30, 100)
 MOST = 10**6  # steps of gradient descent
 SIZE, DEPTH = 20, 6  # of least squares; of the products that are compared
-DRAWS: dict[str, Any] = {"Gaussian": lambda rng, n: rng.standard_normal((n, n)),
+DRAWS: Values = {"Gaussian": lambda rng, n: rng.standard_normal((n, n)),
                          "uniform": lambda rng, n: rng.uniform(-(3**0.5), 3**0.5, (n, n)),
                          "sign": lambda rng, n: rng.choice([-1.0, 1.0], (n, n))}  # fmt: skip
 
 
-def trial(seed: int, size: int, sparse: int) -> dict[str, Any]:
+def trial(seed: int, size: int, sparse: int) -> Values:
     """All of it for one draw."""
     rng = numpy_generator(seed, "equations")
     torch.manual_seed(seed)
@@ -65,14 +65,14 @@ def _condition(factors: list[Array]) -> float:
     return float(randmat.product_conditioning(factors).log10_condition[0, -1])
 
 
-def _scaled(factors: list[Array]) -> dict[str, Any]:
+def _scaled(factors: list[Array]) -> Values:
     """What scaling the factors by 0.3 changes in the condition number."""
     change = _condition(factors) - _condition([0.3 * f for f in factors])
     worst = max(float(np.linalg.cond(f)) for f in factors)
     return {"error": abs(10**change - 1), "size": len(factors[0]), "condition": worst}
 
 
-def _identities() -> dict[str, Any]:
+def _identities() -> Values:
     """Eq. (1) against torch's layer; Eqs (4) and (11) against autograd."""
     x = torch.randn(8, 3, 5, 5).double()
     ours, torchs = ns.BatchNorm(3).double(), nn.BatchNorm2d(3).double()
@@ -112,10 +112,10 @@ def _single_sample() -> list[float]:
     return [float(_relative(slope.T @ z.detach(), grad)) for slope, z, grad in layers]
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """What the claims read."""
 
-    def rises(name: str, sign: float = 1.0) -> dict[str, Any]:
+    def rises(name: str, sign: float = 1.0) -> Values:
         logs = sign * np.log10(table(name).astype(float))
         names = [f"kappa {a} to {b}" for a, b in itertools.pairwise(KAPPAS)]
         return columns(np.diff(logs), names)

@@ -4,18 +4,16 @@ Stand-ins of ResNet-110: ResNet-14 of width 8, 5000 images of 16 x 16 pixels, no
 lower the rate, the more updates, as in the paper.
 """
 
-from typing import Any
-
 import numpy as np
 
 from normscope.experiments.bjorck2018 import _runs as runs
-from normscope.experiments.observing import Panel, Table, arm_bars, parts
+from normscope.experiments.observing import Panel, Table, Values, arm_bars, parts
 
 LABELS = {"none": "no norm, low rate", "batch low": "batch norm, low rate",
           "batch middle": "batch norm, middle rate", "batch": "batch norm, 0.1"}  # fmt: skip
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """What the claims read."""
     arms = table.values_of("arm")
     test, train, loss, steps, sharp = (

@@ -16,7 +16,7 @@ from torch.nn import grad as torch_grad
 from normscope.experiments.bjorck2018 import _init_views as views
 from normscope.experiments.bjorck2018._common import density, images, layer, resnet
 from normscope.experiments.bjorck2018._init_views import CLASSES, SHOWN
-from normscope.experiments.observing import Array
+from normscope.experiments.observing import Array, Values
 from normscope.measure.probes.signals import signals
 
 _weight_gradient: Any = torch_grad.conv2d_weight
@@ -26,7 +26,7 @@ LARGEST = 1e300  # stands for an infinite ratio
 
 def trial(
     norm: str, shortcut: str, seed: int, data: str = "cifar10", width: int = 16, batch: int = 128
-) -> dict[str, Any]:
+) -> Values:
     """All numbers of one network on one batch."""
     net = resnet(110, norm, seed, data=data, width=width, shortcut=shortcut)
     drawn = images(data, batch, seed)
@@ -36,7 +36,7 @@ def trial(
     outs = [s for s in forward.outputs if "shortcut" not in s.name]
     channels = [np.abs(g.channel_gradient) for g in grads]
     j = back.outputs.favoured
-    made: dict[str, Any] = {
+    made: Values = {
         "loss": back.loss, "terms": np.array([[g.t1, g.t2, g.t3, g.t4] for g in grads]).T,
         "std": np.array([g.std for g in grads]), "kurtosis": np.array([g.kurtosis for g in grads]),
         "mean": np.array([np.abs(s.mean).mean() for s in outs]),
@@ -73,7 +73,7 @@ def _shift(mean: Array, variance: Array) -> float:
     return float(np.mean(np.abs(mean[moving]) / np.sqrt(variance[moving]))) if moving.any() else 0.0
 
 
-def _own_pass(net: Any, data: Any, *, classes: bool) -> dict[str, Any]:
+def _own_pass(net: Any, data: Any, *, classes: bool) -> Values:
     """What needs single terms of the gradient, or the gradient of single classes."""
     seen: dict[int, tuple[Tensor, Tensor]] = {}
     lowest: list[float] = []
@@ -127,7 +127,7 @@ def _shapes(out: Tensor) -> tuple[float, Array]:
     return float(bimodal.double().mean()), np.array([density(row) for row in chosen])
 
 
-def _summands(weight: Any, x: Tensor, out: Any) -> dict[str, Any]:
+def _summands(weight: Any, x: Tensor, out: Any) -> Values:
     """Fig. 22: the terms d of a well aligned weight, and of one with a small gradient."""
     g, size = out.grad, weight.grad.abs().flatten()
     aligned = size / _summed(x.abs(), g.abs(), weight).flatten()
@@ -136,7 +136,7 @@ def _summands(weight: Any, x: Tensor, out: Any) -> dict[str, Any]:
     alive = size[size > 0].sort().values
     small = (size - alive[len(alive) // 10]).abs().argmin()  # the first decile
     padded, (height, width) = functional.pad(x, (1, 1, 1, 1)), g.shape[2:]
-    made: dict[str, Any] = {}
+    made: Values = {}
     for name, index in (("large", large), ("small", small)):
         o, i, k, m = (int(v) for v in np.unravel_index(int(index), tuple(weight.shape)))
         d = (g[:, o] * padded[:, i, k : k + height, m : m + width]).double().flatten()
@@ -156,7 +156,7 @@ def _contribution(conv: Any, x: Tensor) -> float:
     return float(stats.spearmanr(x.mean((0, 2, 3)).numpy(), size).statistic)
 
 
-def _by_class(net: Any, z: Any) -> dict[str, Any]:
+def _by_class(net: Any, z: Any) -> Values:
     """Gradients of kernels through each class alone, App. L."""
     weights = [layer(net, number).weight for number in CLASSES]
     rest = [-w.grad for w in weights]

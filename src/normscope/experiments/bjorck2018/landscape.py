@@ -1,12 +1,10 @@
 """The loss along the gradient, on the first and on the fifth batch: Fig. 24."""
 
-from typing import Any
-
 import numpy as np
 
 import normscope as ns
 from normscope.experiments.bjorck2018._common import NAMES, images, resnet
-from normscope.experiments.observing import Panel, Table, curve
+from normscope.experiments.observing import Panel, Table, Values, curve
 
 RATES = {"none": 1e-4, "batch": 0.1}
 STEPS = [0.0, *(m * 10.0**e for e in range(-6, 1) for m in (1, 3)), 10.0]
@@ -16,13 +14,13 @@ CAP = 1e30  # stands for an overflow in a chart
 
 def trial(
     norm: str, seed: int, data: str = "cifar10", width: int = 16, depth: int = 110, batch: int = 32
-) -> dict[str, Any]:
+) -> Values:
     """Losses along minus the gradient, before training and after four updates."""
     net = resnet(depth, norm, seed, data=data, width=width)
     drawn = images(data, 5 * batch, seed)
     batches = [(drawn.images[k : k + batch], drawn.labels[k : k + batch])
                for k in range(0, 5 * batch, batch)]  # fmt: skip
-    made: dict[str, Any] = {}
+    made: Values = {}
     for name, chosen in (("first", batches[0]), ("fifth", batches[4])):
         if name == "fifth":
             ns.fit(
@@ -34,7 +32,7 @@ def trial(
     return made
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """What the claims read."""
     none, batch = (table.where(norm=n) for n in NAMES)
     far = np.log10(batch("first")[:, -1] / batch("first")[:, STEPS.index(1.0)])

@@ -4,16 +4,14 @@ The network of Fig. 1 with equal numbers of epochs. Statistics are those of 16 i
 since the noise of batch norm itself depends on the number.
 """
 
-from typing import Any
-
 from normscope.experiments.bjorck2018 import _runs as runs
-from normscope.experiments.observing import Panel, Table, arm_bars, parts
+from normscope.experiments.observing import Panel, Table, Values, arm_bars, parts
 
 PAIRS = [(0.1, 128), (0.025, 32), (0.0125, 16), (0.0125, 128)]  # the last is the contrast
 ARMS = {f"rate {r:g}, batch {b}": {"rate": r, "batch": b} for r, b in PAIRS}
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """What the claim reads: differences within half the contrast, on both sides."""
     first, *equal, contrast = (table("test_accuracy", **arm) for arm in ARMS.values())
     half, found = (first - contrast) / 2, {}

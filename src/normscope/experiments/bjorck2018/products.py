@@ -1,14 +1,13 @@
 """Products of random matrices: Theorem 1 and Figs 8 to 12."""
 
 import itertools
-from typing import Any
 
 import numpy as np
 from scipy import stats
 
 from normscope.checks import Array
 from normscope.experiments.bjorck2018._common import density, slope
-from normscope.experiments.observing import Panel, Table, columns, curve, over_sizes, parts
+from normscope.experiments.observing import Panel, Table, Values, columns, curve, over_sizes, parts
 from normscope.results.rules import fitted_slope
 from normscope.theory import randmat
 
@@ -18,7 +17,7 @@ DEPTHS = np.arange(1, MOST + 1).astype(float)
 TINY = (1e-200, 1e-190)  # where the density is a pure power
 
 
-def trial(size: int, seed: int) -> dict[str, Any]:
+def trial(size: int, seed: int) -> Values:
     """One product of up to ten Gaussian matrices of this size, and of its beginnings."""
     depth = randmat.conditioning_by_depth(MOST, size, runs=1, seed=seed)
     made = {"condition": depth.log10_condition[0], "largest": depth.largest[0]}
@@ -42,7 +41,7 @@ def _printed_distance(values: Array, factors: int) -> float:
     return float(np.maximum(np.abs(below - steps[1:]), np.abs(below - steps[:-1])).max())
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """What the claims read."""
     sizes = table.values_of("size")
     top = table.where(size=sizes[-1])
@@ -75,14 +74,14 @@ def observe(table: Table) -> dict[str, Any]:
     return made | _theory()
 
 
-def _toward(table: Table, factors: int, goal: float) -> dict[str, Any]:
+def _toward(table: Table, factors: int, goal: float) -> Values:
     """The largest singular value by size of the matrices, against an edge."""
     sizes = table.values_of("size")
     rows = [table("largest", size=n)[:, factors - 1] for n in sizes]
     return over_sizes(sizes, rows, goal)
 
 
-def _theory() -> dict[str, Any]:
+def _theory() -> Values:
     """What needs no random matrix."""
     blowup, falls, mass, many = {}, [], [], (10, 100, 1000, 10**6)
     for m in FACTORS:

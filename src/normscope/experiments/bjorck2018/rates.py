@@ -5,12 +5,11 @@ updates in all arms.
 """
 
 import math
-from typing import Any
 
 import numpy as np
 
 from normscope.experiments.bjorck2018 import _runs as runs
-from normscope.experiments.observing import Array, Panel, Table, curve, parts
+from normscope.experiments.observing import Array, Panel, Table, Values, curve, parts
 
 RATES = {"none": (0.1, 0.03, 0.01, 0.003), "lsuv": (0.1, 0.03, 0.01, 0.003),
          "batch": (1.0, 0.1, 0.03, 0.01, 0.003)}  # fmt: skip
@@ -38,7 +37,7 @@ def highest(table: Table, arm: str) -> Array:
     return np.asarray(places[np.argmax(np.vstack([ok, np.ones_like(ok[:1])]), axis=0)])
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """What the claims read."""
 
     def accuracy(arm: str, rate: float) -> Array:

@@ -8,14 +8,14 @@ from torch.nn import functional
 
 import normscope as ns
 from normscope.experiments.bjorck2018._common import images
-from normscope.experiments.observing import Panel, Table, columns, curve
+from normscope.experiments.observing import Panel, Table, Values, columns, curve
 from normscope.measure.layer_signals import layer_signals
 from normscope.seeds import numpy_generator
 
 SIZES, COUPLED = (1, 8, 64, 512), (8, 32, 128)
 
 
-def trial(seed: int, data: str, samples: int, draws: int, coupled: int) -> dict[str, Any]:
+def trial(seed: int, data: str, samples: int, draws: int, coupled: int) -> Values:
     """Noise of simulated batches over the formula, for one network with one hidden layer."""
     drawn = images(data, samples, seed).flat()
     net: Any = ns.network(f"mlp:{drawn.images.shape[1]}-32-10", norm=None, seed=seed).double()
@@ -26,7 +26,7 @@ def trial(seed: int, data: str, samples: int, draws: int, coupled: int) -> dict[
     formulas = (exact.with_replacement[0], exact.without_replacement[0])
     rng = numpy_generator(seed, "batches")
     spread = float(np.trace(gram) ** 2 / np.sum(gram**2))  # effective dimension of the noise
-    made: dict[str, Any] = {"sizes": sizes, "dimension": spread, "unbiased": []}
+    made: Values = {"sizes": sizes, "dimension": spread, "unbiased": []}
     made |= {"ratio": [], "ratio_without": []}
     for i, size in enumerate(sizes):
         counts = rng.multinomial(size, np.full(samples, 1 / samples), draws)
@@ -65,7 +65,7 @@ def _coupled(seed: int, data: str, samples: int) -> list[float]:
     return list(found.without_replacement[0] * b * (samples - 1) / (samples - b))
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """What the claims read; a part for each batch size."""
     names = [f"B = {b}" for b in table.rows[0][1]["sizes"]]
     coupled = table("coupled")

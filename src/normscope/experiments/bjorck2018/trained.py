@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional
 
 from normscope.experiments.bjorck2018._common import images, layer, resnet, slope
-from normscope.experiments.observing import Panel, Table, curve, parts
+from normscope.experiments.observing import Panel, Table, Values, curve, parts
 from normscope.measure.probes.signals import signals
 from normscope.train import fit
 
@@ -17,12 +17,12 @@ DRAWS = 16  # batches behind a variance
 
 
 def trial(arm: str, seed: int, data: str = "cifar10", width: int = 8, depth: int = 110,
-          samples: int = 5000, batch: int = 128, steps: int = 200) -> dict[str, Any]:  # fmt: skip
+          samples: int = 5000, batch: int = 128, steps: int = 200) -> Values:  # fmt: skip
     """One network at the rate of its kind; ``"diverging"``: far above its ceiling."""
     drawn = images(data, samples, seed, half=data != "digits")
     norm = "batch" if arm == "batch" else "none"
     net = resnet(depth, norm, seed, data=data, width=width)
-    options: dict[str, Any] = {"momentum": 0.9, "batch_size": batch, "seed": seed}
+    options: Values = {"momentum": 0.9, "batch_size": batch, "seed": seed}
     if arm == "diverging":
         run = fit(
             net, drawn, "cross_entropy", lr=RATES[arm], steps=steps, divergence=None, **options
@@ -60,7 +60,7 @@ def _noise(net: Any, data: Any, batch: int, rate: float) -> tuple[float, float]:
     return scale, math.log10(noise / max(signal, noise / DRAWS))
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """What the claims read."""
     none, batch = (table.where(arm=n) for n in ("none", "batch"))
     bad = table.where(arm="diverging")

@@ -1,20 +1,19 @@
 """Figure XI: gradient explosion and weight domination in deep networks with BN."""
 
 import math
-from typing import Any
 
 import numpy as np
 
 from normscope.experiments.huang2020 import _training as runs
 from normscope.experiments.huang2020.mlp_training import slopes
-from normscope.experiments.observing import Panel, Table, curve, parts
+from normscope.experiments.observing import Panel, Table, Values, curve, parts
 
 LOW, DOMINATED = 20, 0.01
 NET = f"mlp:784-{'256-' * 99}10:bias=false"
 SLOPE = -math.log10(math.pi / (math.pi - 1))  # of mean field
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """Slopes at initialization, and what the first update does to the low layers."""
     fisher = table("lambda_x") * table("lambda_g")
     logs, weights, ratio = (np.log10(v) for v in (fisher, table("weight"), table("domination")))

@@ -8,7 +8,7 @@ import torch
 from scipy import stats
 
 import normscope as ns
-from normscope.experiments.observing import Array, Panel, Table, curve, parts
+from normscope.experiments.observing import Array, Panel, Table, Values, curve, parts
 from normscope.results import MomentSpectrum
 
 SHARES = (0.5, 0.8, 0.9)
@@ -36,7 +36,7 @@ def small_mlp(inputs: int, depth: int, width: int, norm: str, seed: int) -> torc
 
 def trial(
     depth: int, width: int, norm: str, kind: str, samples: int, data: str, seed: int
-) -> dict[str, Any]:
+) -> Values:
     """Spectra of the matrix of all weights and of its blocks, for one network and kind."""
     x, y = small_images(data, samples, seed)
     net = small_mlp(x.shape[1], depth, width, norm, seed)
@@ -69,9 +69,9 @@ def log_ratios(table: Table, kind: str, name: str) -> Array:
     return np.log10(bn) - np.log10(plain)
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """Observations of all claims on these matrices, by name."""
-    made: dict[str, Any] = {}
+    made: Values = {}
     names = matrices(table)
     for kind, letter in KINDS.items():
         lambdas, kappas = (log_ratios(table, kind, name) for name in ("largest", "kappa"))
@@ -124,7 +124,7 @@ def _weights(table: Table) -> int:
     return int(inputs * width + (depth - 2) * width**2 + 10 * width)
 
 
-def _ranks(table: Table, pairs: Sequence[tuple[str, str, str, str]]) -> dict[str, Any]:
+def _ranks(table: Table, pairs: Sequence[tuple[str, str, str, str]]) -> Values:
     """Spearman's rank correlation over layers, for each seed."""
     made = {}
     for a, kind_a, b, kind_b in pairs:

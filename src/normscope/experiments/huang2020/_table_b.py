@@ -4,24 +4,18 @@ from typing import Any
 
 import numpy as np
 
+from normscope.experiments import observing
 from normscope.experiments.huang2020._errors import trial as run
 from normscope.experiments.huang2020._training import CHANCE, late_of
 from normscope.experiments.huang2020.printed import DEPTHS, TABLE_B
-from normscope.experiments.observing import (
-    Panel,
-    Table,
-    curve,
-    paired,
-    parts,
-    slopes,
-    training_panel,
-)
+from normscope.experiments.observing import Panel, Table, Values, curve, paired, parts
+from normscope.sweeps.panels import training_panel
 
 NEAR = 0.01  # a loss within this of ln 10 is at chance
 INIT = {"VGG": "he-fan-out", "ResNet": "lecun-uniform"}
 
 
-def named(family: str, depth: int, seed: int, width: int = 16, **settings: Any) -> dict[str, Any]:
+def named(family: str, depth: int, seed: int, width: int = 16, **settings: Any) -> Values:
     """The training run of one cell of the table."""
     return run(f"{family.lower()}{depth}:width={width}", seed, init=INIT[family], **settings)
 
@@ -31,11 +25,11 @@ def error(run: Any) -> float:
     return float(run["test"][-1])
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """Gains by depth, and what the networks without that BN do with depth."""
     family = table.values_of("family")[0]
     depths, name = table.values_of("depth"), f"tableB-{family.lower()}"
-    made: dict[str, Any] = {}
+    made: Values = {}
     for cell, depth in zip(DEPTHS, depths, strict=True):  # smoke runs have other depths
         arms = [{"depth": depth, "last": last} for last in (False, True)]
         made[f"{name}{cell}"] = {"values": paired(table, error, *arms)}
@@ -45,7 +39,9 @@ def observe(table: Table) -> dict[str, Any]:
     if family == "VGG":
         stuck = {f"depth {cell} at chance": NEAR - abs(late_of(table, depth=d, last=False) - CHANCE)
                  for cell, d in [*zip(DEPTHS, depths, strict=True)][2:]}  # fmt: skip
-        made[f"{name}-depth"] = parts({"slope of the error": slopes(depths, bare.T)} | stuck)
+        made[f"{name}-depth"] = parts(
+            {"slope of the error": observing.slopes(depths, bare.T)} | stuck
+        )
         with_bn = CHANCE - NEAR - late_of(table, depth=depths[2], last=True)
         made["tableB-rescue"] = parts({"with": with_bn, "without": stuck["depth 56 at chance"]})
     return made

@@ -5,13 +5,13 @@ from typing import Any
 import numpy as np
 
 from normscope.experiments.huang2020 import _training as runs
-from normscope.experiments.observing import Array, Panel, Table, parts
+from normscope.experiments.observing import Array, Panel, Table, Values, parts
 
 RATES = (1e-3, 5e-4, 1e-4)
-SGD: dict[str, Any] = {"optimizer": "sgd", "norm": "none"}
+SGD: Values = {"optimizer": "sgd", "norm": "none"}
 
 
-def best(table: Table) -> dict[str, dict[str, Any]]:
+def best(table: Table) -> dict[str, Values]:
     """For each norm the arm with the learning rate of the lowest training loss."""
     arms = {}
     for norm in runs.NORMS:
@@ -26,17 +26,17 @@ def rise(table: Table, name: str, **arm: Any) -> Array:
     return np.asarray(values[:, -1] - values[:, 0])
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """Observations of Fig. VII."""
     arms = best(table)
-    made: dict[str, Any] = {}
+    made: Values = {}
     for name, moment in zip(("fig7-a", "fig7-b"), runs.MOMENTS, strict=True):
         made[name] = {"values": rise(table, moment, **arms["none"]) - rise(table, moment, **SGD)}
     late = [runs.late_of(table, **arm) for arm in arms.values()]
     losses = [table("losses", **arm) for arm in arms.values()]
     spread = [np.log10(v[:, -v.shape[1] // 4 :]).std(1) for v in losses]
     made["fig7-stability"] = parts({"loss": late[0] - late[1], "spread": spread[0] - spread[1]})
-    kappas: dict[str, Any] = {}
+    kappas: Values = {}
     for name, words in (("kappa_x", "inputs"), ("kappa_g", "gradients")):
         found = runs.kappa_parts(table, name, (0.5, 0.8), *arms.values())["parts"]
         kappas |= {f"{words}, {step}": part for step, part in found.items()}

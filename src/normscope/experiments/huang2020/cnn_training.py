@@ -1,9 +1,7 @@
 """Figures VIII and IX: VGG-20 and ResNet-20 on CIFAR-10, Plain and BN."""
 
-from typing import Any
-
 from normscope.experiments.huang2020 import _training as runs
-from normscope.experiments.observing import Panel, Table, parts
+from normscope.experiments.observing import Panel, Table, Values, parts
 
 NETS = {"vgg20": ("fig8", "Fig. VIII", "VGG-20"), "resnet20": ("fig9", "Fig. IX", "ResNet-20")}
 PLAIN, BN = {"norm": "none", "lr": 0.01}, {"norm": "batch", "lr": 0.1}
@@ -15,9 +13,9 @@ def named(table: Table, name: str) -> str:
     return next(str(net) for net in table.values_of("net") if net.startswith(name))
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """Observations of Figs VIII and IX, and of the learning rate 0.1."""
-    made: dict[str, Any] = {}
+    made: Values = {}
     for name, (figure, _, _) in NETS.items():
         arms = [{"net": named(table, name)} | arm for arm in (PLAIN, BN, FAST)]
         late = [runs.late_of(table, **arm) for arm in arms]

@@ -1,16 +1,14 @@
 """Section C.2: freezing the low layers of a five-layer MLP with BN."""
 
-from typing import Any
-
 import numpy as np
 
 from normscope.experiments.huang2020 import _training as runs
-from normscope.experiments.observing import Panel, Table, curve, parts, slopes
+from normscope.experiments.observing import Panel, Table, Values, curve, parts, slopes
 
 FREEZE = ["", "layer1", "layer[12]", "layer[123]", "layer[1234]"]
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """Late loss against the number of frozen layers."""
     late = np.array([runs.late_of(table, freeze=name) for name in FREEZE]).T
     found = {"slope": slopes(range(len(FREEZE)), late),

@@ -1,19 +1,11 @@
 """Figure XII: a 16-layer VGG with BN whose low groups of three convolutions are frozen."""
 
-from typing import Any
-
 import numpy as np
 from scipy import stats
 
 from normscope.experiments.huang2020 import _errors as runs
-from normscope.experiments.observing import (
-    Panel,
-    Table,
-    by_seed,
-    paired,
-    parts,
-    training_panel,
-)
+from normscope.experiments.observing import Panel, Table, Values, by_seed, paired, parts
+from normscope.sweeps.panels import training_panel
 
 FREEZE = {  # the paper's names: a digit for each group from the input on, 0 is frozen
     "00001": "group[1234].layer*", "00011": "group[123].layer*", "00111": "group[12].layer*",
@@ -24,7 +16,7 @@ ARMS = {name: {"freeze": glob} for name, glob in FREEZE.items()}
 MOST, NONE = ARMS["00001"], ARMS["11111"]
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """Losses of the arms and their order; errors with most groups frozen and with none."""
     late = np.array([[*by_seed(table, "late", arm).values()] for arm in ARMS.values()])
     tau = [stats.kendalltau(range(len(ARMS)), -row).statistic for row in late.T]

@@ -1,11 +1,9 @@
 """Section C.1: does full-batch gradient descent give the signs of SGD in Figs V and VI?"""
 
-from typing import Any
-
 import numpy as np
 
 from normscope.experiments.huang2020 import mlp_training
-from normscope.experiments.observing import Panel, Table
+from normscope.experiments.observing import Panel, Table, Values
 
 
 def signs(table: Table, batch: int) -> dict[str, float]:
@@ -18,7 +16,7 @@ def signs(table: Table, batch: int) -> dict[str, float]:
     return found
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """For each statement whether both methods give the same sign."""
     sgd, full = (signs(table, batch) for batch in table.values_of("batch"))
     return {"secC1-gd-sgd": {"holds": [sgd[name] == full[name] for name in sgd]}}

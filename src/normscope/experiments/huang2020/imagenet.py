@@ -5,7 +5,6 @@ The paper scale reads the folder ``imagenet`` below that of the variable ``NORMS
 """
 
 import os
-from typing import Any
 
 import numpy as np
 
@@ -13,7 +12,7 @@ import normscope as ns
 from normscope.data import FlipAndCrop, load_data
 from normscope.experiments.huang2020 import _training as runs
 from normscope.experiments.huang2020.printed import ARMS, TABLE_A
-from normscope.experiments.observing import Panel, Table, curve
+from normscope.experiments.observing import Panel, Table, Values, curve
 
 SETUPS = dict(zip(ARMS, ((1e-4, 0.0), (2e-4, 0.0), (1e-4, 0.3)), strict=True))
 HELD = 50_000
@@ -22,7 +21,7 @@ ERRORS = ("training", "test")
 
 
 def trial(depth: int, norm: str, last: bool, setup: str, data: str, batch: int, steps: int, at: str,
-          width: int, seed: int) -> dict[str, Any]:  # fmt: skip
+          width: int, seed: int) -> Values:  # fmt: skip
     """Train one network; ``steps`` 0 is 100 epochs. Errors are top-1, as shares."""
     place = data.replace("$DATA", os.environ.get("NORMSCOPE_DATA", "."))
     seen, held = (load_data(place, split) for split in ("train", "test"))
@@ -40,13 +39,13 @@ def trial(depth: int, norm: str, last: bool, setup: str, data: str, batch: int, 
     )  # fmt: skip
     sample = seen.rows(np.arange(min(HELD, len(seen))))
     shares = [ns.evaluate(model, part).accuracy for part in (sample, held)]
-    errors: dict[str, Any] = {n: 1 - (v or 0.0) for n, v in zip(ERRORS, shares, strict=True)}
+    errors: Values = {n: 1 - (v or 0.0) for n, v in zip(ERRORS, shares, strict=True)}
     errors |= {"training images": len(sample), "test images": len(held)}
     thin = run.losses[:: max(1, len(run.losses) // 500)]
     return errors | {"losses": thin, "late": runs.late(run)} | (moments.result() if at else {})
 
 
-def gain(table: Table, name: str, depth: int, setup: str) -> dict[str, Any]:
+def gain(table: Table, name: str, depth: int, setup: str) -> Values:
     """By how much BN before the last layer lowers an error, with the binomial standard error."""
     arm = {"depth": depth, "setup": setup, "norm": "batch", "at": ""}
     errors = [table(name, last=last, **arm) for last in (False, True)]
@@ -55,11 +54,11 @@ def gain(table: Table, name: str, depth: int, setup: str) -> dict[str, Any]:
     return {"mean": float(np.mean(errors[0] - errors[1])), "se": float(se), "n": int(images)}
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """Observations of Fig. X, Fig. XIV and Table A."""
     measured = Table([row for row in table.rows if row[0]["at"]])
     plain, bn = {"norm": "none"}, {"norm": "batch"}
-    made: dict[str, Any] = {
+    made: Values = {
         "fig10-a": runs.kappa_parts(measured, "kappa_x", (1.0,), plain, bn),
         "fig10-b": runs.kappa_parts(measured, "kappa_g", (1.0,), plain, bn),
         "fig10-c": {"values": runs.late_of(measured, **plain) - runs.late_of(measured, **bn)},

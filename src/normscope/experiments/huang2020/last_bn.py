@@ -1,12 +1,10 @@
 """A stand-in for Figure XIV: ResNet-20 on CIFAR-10 with and without a BN before the last layer."""
 
-from typing import Any
-
 from normscope.experiments.huang2020 import _training as runs
-from normscope.experiments.observing import Panel, Table
+from normscope.experiments.observing import Panel, Table, Values
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """Late training loss without the extra BN minus that with it."""
     without, with_bn = (runs.late_of(table, net=net) for net in table.values_of("net"))
     return {"standin-last-bn": {"values": without - with_bn}}

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from normscope.experiments.huang2020 import _training as runs
-from normscope.experiments.observing import Array, Panel, Table, curve, parts
+from normscope.experiments.observing import Array, Panel, Table, Values, curve, parts
 
 NETS = ("ResNet", "ResNet_LastBN", "PreResNet", "PreResNet without the last BN")
 PLAIN = ("VGG", "ResNet")
@@ -22,7 +22,7 @@ def spread(values: Array) -> Array:
     return np.asarray(np.nanmax(values, 1) - np.nanmin(values, 1))
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """Observations of Fig. XV, the trace at initialization, and Section D.3."""
     res, _last, pre, bare = (of(table, "lambda_x", title) for title in NETS)
     top = {name: np.nanmax(v, 1) for name, v in (("res", res), ("pre", pre), ("bare", bare))}
@@ -57,7 +57,7 @@ def panels(table: Table) -> list[Panel]:
     return made
 
 
-def named(arm: str, width: int, **settings: Any) -> dict[str, Any]:
+def named(arm: str, width: int, **settings: Any) -> Values:
     """The training run of one arm; ``arm`` and ``width`` are kept for the table."""
     return runs.trial(**settings)
 

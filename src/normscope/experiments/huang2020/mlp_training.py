@@ -1,13 +1,11 @@
 """Figures V, VI and XIII: a 20-layer MLP under SGD, Plain and BN, two initializations."""
 
-from typing import Any
-
 import numpy as np
 from scipy import stats
 
 from normscope.experiments import observing
 from normscope.experiments.huang2020 import _training as runs
-from normscope.experiments.observing import Array, Panel, Table, columns, curve, parts
+from normscope.experiments.observing import Array, Panel, Table, Values, columns, curve, parts
 
 INITS = {"lecun-uniform": "random init", "he": "He init"}
 
@@ -17,7 +15,7 @@ def slopes(values: Array) -> Array:
     return observing.slopes(range(values.shape[1]), np.log10(values))
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """Observations of Figs V, VI and XIII."""
     random, he = ({n: {"init": init, "norm": n} for n in runs.NORMS} for init in INITS)
     plain, bn = random["none"], random["batch"]
@@ -28,7 +26,7 @@ def observe(table: Table) -> dict[str, Any]:
     moved = np.abs(np.log10(inputs[:, -1]) - np.log10(inputs[:, 0]))
     level = np.log10(table("lambda_g", **bn))
     spread = level.max(-1) - level.min(-1)
-    made: dict[str, Any] = {
+    made: Values = {
         "fig5-a-plain": {"values": slopes(inputs[:, 0, 1:])},
         "fig5-a-plain-kept": {"values": moved.max(-1), "threshold": 1.0},
         "fig5-a-bn": {"values": runs.decades(table, "lambda_x", **bn), "threshold": 1.0},
@@ -47,7 +45,7 @@ def observe(table: Table) -> dict[str, Any]:
     return made | _units(table)
 
 
-def _units(table: Table) -> dict[str, Any]:
+def _units(table: Table) -> Values:
     """Dying and full units of the He-initialized networks."""
     if "dying" not in table.names:
         return {}

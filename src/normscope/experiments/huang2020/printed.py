@@ -1,10 +1,8 @@
 """Tables A and B and Section B: arithmetic on what is printed."""
 
-from typing import Any
-
 import numpy as np
 
-from normscope.experiments.observing import Panel, Table, curve, every_value
+from normscope.experiments.observing import Panel, Table, Values, curve, every_value
 from normscope.results import ConditioningCost
 
 ARMS = ("standard", "WD = 0.0002", "DR = 0.3")
@@ -22,9 +20,9 @@ TABLE_B = {  # test errors in percent and their deviations: without and with
 }  # fmt: skip
 
 
-def trial() -> dict[str, Any]:
+def trial() -> Values:
     """Differences of the printed numbers, with their standard errors and deviations."""
-    parts: dict[str, Any] = {}
+    parts: Values = {}
     holds: list[bool] = []
     for depth, rows in TABLE_A.items():
         without, with_bn = np.array(rows)
@@ -42,11 +40,11 @@ def trial() -> dict[str, Any]:
         "secB-cost-full": np.divide(cost.full, cost.blocks) / (8, 8**2),
         "secB-cost-factored": np.divide(cost.blocks, cost.factored) / (24**2, 24**3),
     }
-    made: dict[str, Any] = {n: {"error": float(np.abs(v - 1).max())} for n, v in ratios.items()}
+    made: Values = {n: {"error": float(np.abs(v - 1).max())} for n, v in ratios.items()}
     return made | {"tableA-amplified": {"parts": parts}, "tableB-printed": {"holds": holds}}
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """The differences; an entry of Table A is one run, however many images it was tested on."""
     made = every_value(table)
     parts = {k: part | {"n": 1} for k, part in made["tableA-amplified"]["parts"].items()}

@@ -1,14 +1,13 @@
 """Theorems 1 and 2 and equations (1) to (9): what scaled weights do to signals and gradients."""
 
 import math
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 import normscope as ns
-from normscope.experiments.observing import Array
+from normscope.experiments.observing import Array, Values
 from normscope.measure.layer_signals import Loss, Signals, layer_signals
 
 WIDTHS, FACTORS, SAMPLES = (8, 12, 12, 12, 5), (0.7, 1.6, 0.5, 2.2), 64
@@ -84,12 +83,12 @@ def theorem2(net: nn.Module, x: Tensor, labels: Tensor) -> dict[str, float]:
             "eq9": law(one, other, "dx", np.ones(DEPTH))}  # fmt: skip
 
 
-def trial(seed: int) -> dict[str, Any]:
+def trial(seed: int) -> Values:
     """All identities on one draw of weights, inputs and targets."""
     draw = torch.Generator().manual_seed(seed)
     x, target = (torch.randn(SAMPLES, n, generator=draw).double() for n in (WIDTHS[0], WIDTHS[-1]))
     labels = torch.randint(WIDTHS[-1], (SAMPLES,), generator=draw)
-    parts: dict[str, dict[str, Any]] = {}
+    parts: dict[str, Values] = {}
 
     def add(name: str, part: str, error: float) -> None:
         made = parts.setdefault(name, {"parts": {}})

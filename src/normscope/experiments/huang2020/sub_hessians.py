@@ -1,16 +1,14 @@
 """Section B: do sub-Hessians tell the size of gradients, and do they have negative eigenvalues?"""
 
-from typing import Any
-
 import numpy as np
 from scipy import stats
 
 from normscope.experiments.huang2020._matrices import NORMS, small_images, small_mlp
-from normscope.experiments.observing import Panel, Table, curve, parts
+from normscope.experiments.observing import Panel, Table, Values, curve, parts
 from normscope.measure import conditioning
 
 
-def trial(depth: int, width: int, norm: str, samples: int, data: str, seed: int) -> dict[str, Any]:
+def trial(depth: int, width: int, norm: str, samples: int, data: str, seed: int) -> Values:
     """Sub-Hessians and exact sub-FIMs of one network; without a norm the FIM of all labels."""
     x, y = small_images(data, samples, seed)
     net = small_mlp(x.shape[1], depth, width, norm, seed)
@@ -24,7 +22,7 @@ def trial(depth: int, width: int, norm: str, samples: int, data: str, seed: int)
             "fisher": found.lambda_max("exact")}  # fmt: skip
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """Ranks of layers, the identity of networks without a norm, and signs."""
     ranks, equal, negative = {}, {}, {}
     for depth in table.values_of("depth"):

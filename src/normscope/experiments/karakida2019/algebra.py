@@ -11,14 +11,14 @@ from torch.func import functional_call, hessian, jacrev
 
 import normscope as ns
 from normscope.experiments.karakida2019 import _common as common
-from normscope.experiments.observing import Array, Table, every_value, over_sizes
+from normscope.experiments.observing import Array, Table, Values, every_value, over_sizes
 
 SAMPLES, OUTPUTS = 6, 4
 SIZES, ALPHAS = (5, 20), (10, 15, 20, 12)  # widths of four layers: 10, 15, 20, 12 times the size
 CLOSED = ("kappa-order", "wei-consistent", "s37-corrected")  # closed forms
 
 
-def trial(seed: int) -> dict[str, Any]:
+def trial(seed: int) -> Values:
     """Every identity as printed, and as corrected where that is something else."""
     parts = (_hessian(seed), _last_norms(seed), _projections(seed), _printed(seed), _theory())
     return {name: value for part in parts for name, value in part.items()}
@@ -57,13 +57,13 @@ def _fim(jacobian: Tensor) -> Tensor:
     return torch.einsum("tkp,tkq->pq", jacobian, jacobian) / len(jacobian)
 
 
-def _error(found: Any, right: Any, size: int = 100) -> dict[str, Any]:
+def _error(found: Any, right: Any, size: int = 100) -> Values:
     """Largest difference relative to the largest entry."""
     a, b = (np.asarray(v, float) for v in (found, right))
     return {"error": float(np.abs(a - b).max() / np.abs(b).max()), "size": size}
 
 
-def _hessian(seed: int) -> dict[str, Any]:
+def _hessian(seed: int) -> Values:
     run, theta, model, x = _small(2, SAMPLES, seed)
     out, jacobian = run(theta), jacrev(run)(theta)
     y = common.gaussian(SAMPLES, 2, seed=seed, stream="targets")
@@ -79,7 +79,7 @@ def _hessian(seed: int) -> dict[str, Any]:
             "s3": _error(values[0], values[1])}  # fmt: skip
 
 
-def _last_norms(seed: int) -> dict[str, Any]:
+def _last_norms(seed: int) -> Values:
     """Norms on the outputs: the matrix forms beside autograd."""
     run, theta, _, _ = _small(OUTPUTS, SAMPLES, seed)
     u, rows = run(theta).numpy(), jacrev(run)(theta).numpy()
@@ -87,11 +87,11 @@ def _last_norms(seed: int) -> dict[str, Any]:
     def normed(norm: Any, f: Any = run, at: Tensor = theta) -> Any:
         return _fim(jacrev(lambda v: norm(f(v)))(at)).numpy()
 
-    def ratios(gain: Tensor) -> dict[str, Any]:
+    def ratios(gain: Tensor) -> Values:
         tops = [np.linalg.eigvalsh(normed(n))[-3:] for n in (lambda v: _batch(v, gain), _batch)]
         return _error(tops[0] / tops[1], np.full(3, tops[0][-1] / tops[1][-1]))
 
-    def vanishes(norm: Any, outputs: int, samples: int) -> dict[str, Any]:
+    def vanishes(norm: Any, outputs: int, samples: int) -> Values:
         f, at, _, _ = _small(outputs, samples, seed)
         plain, found = (np.abs(normed(n, f, at)).max() for n in (lambda v: v, norm))
         return {"error": float(found / plain), "size": 100}
@@ -113,7 +113,7 @@ def _last_norms(seed: int) -> dict[str, Any]:
             "C3": vanishes(_layer, 3, SAMPLES)}  # fmt: skip
 
 
-def _projections(seed: int) -> dict[str, Any]:
+def _projections(seed: int) -> Values:
     """Derivatives of batch norm and layer norm, and products of their projections."""
     wide, u = 7, common.gaussian(SAMPLES, 7, seed=seed, stream="units")
     eye, sigma = torch.eye(wide).double(), u.var(1, correction=0).sqrt()
@@ -133,7 +133,7 @@ def _projections(seed: int) -> dict[str, Any]:
             "s81-corrected": _error(first + last, p[0] @ p[1])}  # fmt: skip
 
 
-def _printed(seed: int) -> dict[str, Any]:
+def _printed(seed: int) -> Values:
     """Leading matrices of the theory for M = 100, as printed and as they follow."""
     widths, t = np.array([100, 150, 200, 120, OUTPUTS]), 20
     made: Any = ns.predict(ns.mlp(widths.tolist(), bias_variance=0.2))
@@ -162,7 +162,7 @@ def _printed(seed: int) -> dict[str, Any]:
         **_last_block(seed), **_integrals(seed)}  # fmt: skip
 
 
-def _last_block(seed: int) -> dict[str, Any]:
+def _last_block(seed: int) -> Values:
     """The last layer's part of the mean direction over alpha_(L-1) M, at two sizes."""
     made, t = {}, 100
     pairs = (1 - 1 / t) * common.arccosine_hat(-1 / (t - 1)) + 0.5 / t
@@ -175,7 +175,7 @@ def _last_block(seed: int) -> dict[str, Any]:
     return made
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """Values of all trials; the last layer's block at two sizes beside either constant."""
     made = every_value(table)
     for name in CLOSED:  # the same in every trial
@@ -189,11 +189,11 @@ def observe(table: Table) -> dict[str, Any]:
     return made
 
 
-def _integrals(seed: int) -> dict[str, Any]:
+def _integrals(seed: int) -> Values:
     """(S.68)-(S.69) by Monte Carlo for ReLU and T = 8, at two scales of the pre-activations."""
     t, right = 8, {"q-hat": 0.5, "q-hat_st": common.arccosine_hat(-1 / 7)}
     u = common.gaussian(50_000, t, seed=seed, stream="integrals").numpy()
-    made: dict[str, Any] = {"s68": {"parts": {}}, "s68-corrected": {"parts": {}}}
+    made: Values = {"s68": {"parts": {}}, "s68-corrected": {"parts": {}}}
     for scale in (1, 2):
         d = scale * (u - u.mean(1, keepdims=True))
         for root, name in ((1.0, "s68"), (0.5, "s68-corrected")):
@@ -206,7 +206,7 @@ def _integrals(seed: int) -> dict[str, Any]:
     return made
 
 
-def _theory() -> dict[str, Any]:
+def _theory() -> Values:
     """What needs no network: the order of the kappas, and the limit of (S.70)."""
     names = ("tanh", "sigmoid", "leaky_relu(0.1)", "softplus")
     cases = [(n, *v) for n in names for v in ((3.0, 0.64), (2.0, 0.1), (1.0, 0.5))]

@@ -6,12 +6,12 @@ import numpy as np
 import torch
 
 from normscope.experiments.karakida2019 import _common as common
-from normscope.experiments.observing import Curve, Panel, Table, curve, fitted_slope, parts
+from normscope.experiments.observing import Curve, Panel, Table, Values, curve, fitted_slope, parts
 
 NETS = ("relu", "tanh")
 
 
-def trial(network: str, width: int, seed: int) -> dict[str, Any]:
+def trial(network: str, width: int, seed: int) -> Values:
     """q-tilde^1 of one pair of samples; ``fresh`` propagates back through other weights."""
     of = common.spec(network, [width] * 3 + [1])
     first, second = (common.built(of, s) for s in (seed, seed + 1_000_000))
@@ -29,13 +29,13 @@ def trial(network: str, width: int, seed: int) -> dict[str, Any]:
         return {"pair": overlap(first), "fresh": overlap(second)}
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """The exponent of the standard deviation over networks."""
     made = {f"figS1-{n}": _exponent(table, "pair", n) for n in NETS}
     return made | {"lemmaB2": parts({n: _exponent(table, "fresh", n) for n in NETS})}
 
 
-def _exponent(table: Table, name: str, network: str) -> dict[str, Any]:
+def _exponent(table: Table, name: str, network: str) -> Values:
     widths = table.values_of("width")
     squares = [_squares(table(name, width=w, network=network)) for w in widths]
     found = fitted_slope(widths, squares)  # of the variance: twice that of the deviation

@@ -6,10 +6,10 @@ import numpy as np
 from scipy.sparse.linalg import eigsh
 
 from normscope.experiments.karakida2019 import _common as common
-from normscope.experiments.observing import Table, parts
+from normscope.experiments.observing import Table, Values, parts
 
 
-def trial(network: str, outputs: int, width: int, seed: int) -> dict[str, Any]:
+def trial(network: str, outputs: int, width: int, seed: int) -> Values:
     """Leading eigenvectors of F and F* of one network with T = M, all from the Gram matrix."""
     layer = network == "relu-layer"
     norms = {"norm": "layer", "last_norm": "layer"} if layer else {}
@@ -36,12 +36,12 @@ def trial(network: str, outputs: int, width: int, seed: int) -> dict[str, Any]:
     return found
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """Exponents of the width."""
     plain = [(n, c) for n in ("relu", "tanh") for c in table.where(network=n).values_of("outputs")]
     layer = [("relu-layer", c) for c in table.where(network="relu-layer").values_of("outputs")]
 
-    def orders(cells: Any, name: str, end: str = "", **limit: float) -> dict[str, Any]:
+    def orders(cells: Any, name: str, end: str = "", **limit: float) -> Values:
         return {f"{n}, C={c}{end}": common.order(table, name, network=n, outputs=c, **limit)
                 for n, c in cells}  # fmt: skip
 

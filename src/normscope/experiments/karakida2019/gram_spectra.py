@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from normscope.experiments.karakida2019 import _common as common
-from normscope.experiments.observing import Panel, Table, parts
+from normscope.experiments.observing import Panel, Table, Values, parts
 from normscope.results.prediction import Prediction
 
 REGIMES: dict[str, Callable[[int], int]] = {
@@ -17,7 +17,7 @@ Cell = tuple[str, str, int]  # network, regime, outputs
 FIGURE: tuple[Cell, Cell] = (("relu", "T=M", 1), ("tanh", "T=M", 1))
 
 
-def trial(network: str, width: int, regime: str, outputs: int, seed: int) -> dict[str, Any]:
+def trial(network: str, width: int, regime: str, outputs: int, seed: int) -> Values:
     """Spectra of one network, with and without the mean of its outputs."""
     of, samples = common.spec(network, [width] * 3 + [outputs]), REGIMES[regime](width)
     matrix = common.gram(of, samples, seed)
@@ -36,7 +36,7 @@ def trial(network: str, width: int, regime: str, outputs: int, seed: int) -> dic
     return found
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """Values at all widths beside the theory, orders in the width, distances from bounds."""
     cells = list(dict.fromkeys((r["network"], r["regime"], r["outputs"]) for r, _ in table))
     plain = [c for c in cells if c[2] == 1 and c[1] != "T=M/4" and "-" not in c[0]]
@@ -51,14 +51,14 @@ def observe(table: Table) -> dict[str, Any]:
 
         return common.over_widths(table, name, value, **_where(cell))
 
-    def each(some: Iterable[Cell], name: str, theory: Callable[[Any], Any]) -> dict[str, Any]:
+    def each(some: Iterable[Cell], name: str, theory: Callable[[Any], Any]) -> Values:
         return parts({_name(cell): at(cell, name, theory) for cell in some})
 
-    def inside(some: Iterable[Cell], *sides: str) -> dict[str, Any]:
+    def inside(some: Iterable[Cell], *sides: str) -> Values:
         return parts({f"{_name(cell)}, {side}": _inside(table, cell, side)
                       for cell in some for side in sides})  # fmt: skip
 
-    centred: dict[str, Any] = {"last_norm": "mean", "theory": lambda p: p.trace}
+    centred: Values = {"last_norm": "mean", "theory": lambda p: p.trace}
     seen = {
         "thm2.2-mean": each(square, "trace", lambda p: p.trace),
         "thm2.2-max": each(plain, "direction", lambda p: p.lambda_max),
@@ -86,7 +86,7 @@ def observe(table: Table) -> dict[str, Any]:
     return seen
 
 
-def _where(cell: Cell) -> dict[str, Any]:
+def _where(cell: Cell) -> Values:
     return dict(zip(("network", "regime", "outputs"), cell, strict=True))
 
 
@@ -108,7 +108,7 @@ def _sum(made: Prediction, *, hat: bool = True) -> float:
     return float(first.outputs * np.sum(tilde * other))
 
 
-def _inside(table: Table, cell: Cell, side: str) -> dict[str, Any]:
+def _inside(table: Table, cell: Cell, side: str) -> Values:
     """How far each network lies inside a bound of (18), as a fraction of it."""
     found: list[float] = []
     for width in table.where(**_where(cell)).values_of("width"):
@@ -131,12 +131,10 @@ def panels(table: Table) -> list[Panel]:
         def bound(width: int) -> Any:
             return _prediction(cell, width, last_norm="mean").lower
 
-        curves: dict[str, Any] = {
-            "measured": ("top", "points"),
-            "Theorem 2.2": (lambda w: _prediction(cell, w).lambda_max, "dashed"),
-            "measured, mean subtracted": ("centred_top", "points"),
-            "lower bound, Theorem 3.3": (bound, "line"),
-        }
+        curves: Values = {"measured": ("top", "points"),
+                          "Theorem 2.2": (lambda w: _prediction(cell, w).lambda_max, "dashed"),
+                          "measured, mean subtracted": ("centred_top", "points"),
+                          "lower bound, Theorem 3.3": (bound, "line")}  # fmt: skip
         title = f"Fig. 1 {side}: {cell[0]}, T = M"
         return common.width_panel(title, table, curves, note, **_where(cell))
 

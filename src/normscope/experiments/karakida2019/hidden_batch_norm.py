@@ -5,17 +5,17 @@ from typing import Any
 import numpy as np
 
 from normscope.experiments.karakida2019 import _common as common
-from normscope.experiments.observing import Panel, Table, parts
+from normscope.experiments.observing import Panel, Table, Values, parts
 from normscope.theory import gradient_growth
 
 DEPTHS = (3, 6, 12, 24)
 
 
-def trial(network: str, width: int, samples: str, depth: int, seed: int) -> dict[str, Any]:
+def trial(network: str, width: int, samples: str, depth: int, seed: int) -> Values:
     """Spectrum of one network; at 100 samples also without norm and with frozen statistics."""
     widths, count = [width] * depth + [1], {"T=M": width, "T=2M": 2 * width, "T=100": 100}[samples]
     of = common.spec(network, widths, norm="batch")
-    found: dict[str, Any] = common.spectrum(common.gram(of, count, seed))
+    found: Values = common.spectrum(common.gram(of, count, seed))
     if samples == "T=100":
         found["frozen"] = common.spectrum(common.gram(of, count, seed, statistics="frozen"))["top"]
         found["plain"] = common.spectrum(common.gram(common.spec(network, widths), count, seed))[
@@ -28,18 +28,18 @@ def trial(network: str, width: int, samples: str, depth: int, seed: int) -> dict
     return found
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """Distances from the bound (22), orders in the width, growth with the depth."""
 
     def bound(width: int, network: str = "relu", samples: int = 0) -> float:
         made: Any = common.prediction(network, width, samples or width, norm="batch")
         return float(made.lower)
 
-    def lower(network: str) -> dict[str, Any]:
+    def lower(network: str) -> Values:
         where = {"network": network, "samples": "T=M", "depth": 3}
         return common.over_widths(table, "top", lambda width: bound(width, network), **where)
 
-    fixed: dict[str, Any] = {"network": "relu", "depth": 3, "samples": "T=100"}
+    fixed: Values = {"network": "relu", "depth": 3, "samples": "T=100"}
     square = fixed | {"samples": "T=M"}
     inside = {f"M={w}, {where['samples']}": table("top", width=w, **where) / bound(w, samples=count)
               - 1 for where, count in ((fixed, 100), (square, 0))
@@ -53,14 +53,14 @@ def observe(table: Table) -> dict[str, Any]:
         count = min(map(len, ends))  # the same seeds
         return (ends[1][:count] - ends[0][:count]) / (last - first)
 
-    def deeper(name: str) -> dict[str, Any]:
+    def deeper(name: str) -> Values:
         widths = table.where(depth=DEPTHS[-1]).values_of("width")
         return parts({f"M={w}": growth(name, 3, 24, w) for w in widths})
 
     speed = np.log10(gradient_growth("relu", 1.0))
     rate = common.over_widths(table, lambda w: growth("trace", 6, 12, w), speed, depth=12)
 
-    def above(name: str) -> dict[str, Any]:
+    def above(name: str) -> Values:
         cells = {f"M={w}": fixed | {"width": w} for w in table.where(**fixed).values_of("width")}
         return {k: np.log10(table(name, **cell) / table("top", **cell))
                 for k, cell in cells.items()}  # fmt: skip
@@ -80,7 +80,7 @@ def observe(table: Table) -> dict[str, Any]:
 
 def panels(table: Table) -> list[Panel]:
     """lambda_max over the width, with and without batch norm in the hidden layers."""
-    curves: dict[str, Any] = {
+    curves: Values = {
         "no norm": ("plain", "points"),
         "batch norm, statistics frozen": ("frozen", "points"),
         "batch norm": ("top", "points"),

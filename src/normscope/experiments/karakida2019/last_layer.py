@@ -5,7 +5,7 @@ from typing import Any
 import torch
 
 from normscope.experiments.karakida2019 import _common as common
-from normscope.experiments.observing import Table, parts
+from normscope.experiments.observing import Table, Values, parts
 from normscope.measure.gram import gram_spectrum
 from normscope.theory import last_batch_norm_bounds
 
@@ -13,7 +13,7 @@ ARMS = {None: "none", "variance": "variance", "mean": "mean", "batch": "both"}
 OUTPUTS = 5
 
 
-def trial(network: str, width: int, seed: int) -> dict[str, Any]:
+def trial(network: str, width: int, seed: int) -> Values:
     """Spectra of one network with T = M under four norms on its outputs."""
     risk = common.risk(common.spec(network, [width] * 3 + [OUTPUTS]), width, seed)
     spectra = gram_spectrum(risk, last_norm=tuple(ARMS))
@@ -29,10 +29,10 @@ def trial(network: str, width: int, seed: int) -> dict[str, Any]:
     return found | inside | {"trace": ratio}
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """The trace, the bounds and the orders, with the variances that the network had."""
     nets = table.values_of("network")
-    made: dict[str, Any] = {}
+    made: Values = {}
     for net in nets:
         trace = common.limit(common.over_widths(table, "trace", 1.0, network=net))
         # an equality as two inequalities, so that one rule judges all

@@ -3,20 +3,20 @@
 from typing import Any
 
 from normscope.experiments.karakida2019 import _common as common
-from normscope.experiments.observing import Table, parts
+from normscope.experiments.observing import Table, Values, parts
 from normscope.theory import predict
 
 NAMES = ("qhat", "qhat_st", "qtilde", "qtilde_st")
 
 
-def trial(network: str, norm: str | None, width: int, samples: int, seed: int) -> dict[str, Any]:
+def trial(network: str, norm: str | None, width: int, samples: int, seed: int) -> Values:
     """Order parameters of every layer of one network with four layers."""
     of = common.spec(network, [width] * 4 + [1], norm=norm)
     x = common.gaussian(samples, width, seed=seed)
     return common.order_values(common.built(of, seed), x)
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """Hidden layers only: q-hat of the inputs and q-tilde of the outputs are what was put in."""
 
     def part(name: str, layer: int, **where: Any) -> Any:

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from normscope.experiments.karakida2019 import _common as common
-from normscope.experiments.observing import Table, parts
+from normscope.experiments.observing import Table, Values, parts
 from normscope.measure import Risk
 from normscope.measure.gram import gram_matrix
 from normscope.train import Event, StopTraining, fit, max_stable_lr
@@ -16,7 +16,7 @@ RATES = np.array([2.0**k for k in range(-1, 8)])  # in units of 2 / lambda_max w
 ARMS = ("none", "mean")
 
 
-def trial(case: str, width: int, steps: int, seed: int) -> dict[str, Any]:
+def trial(case: str, width: int, steps: int, seed: int) -> Values:
     """Gradient descent on the labels of another network, T = M; the case says what is asked."""
     run = {"minimum": _minimum, "linear": _linear}.get(case)
     return run(width, steps, seed) if run else _arm(case, width, steps, seed)
@@ -36,7 +36,7 @@ def _spectrum(model: Any, x: Any) -> Any:
     return torch.linalg.eigvalsh(matrix).flip(0).numpy()
 
 
-def _arm(case: str, width: int, steps: int, seed: int) -> dict[str, Any]:
+def _arm(case: str, width: int, steps: int, seed: int) -> Values:
     """Updates to the goal at every rate; the spectrum before and after training."""
     plain, x, y = _problem(width, width, seed)
     unit, chance = 2 / _spectrum(plain, x)[0], float(y.square().mean()) / 2
@@ -50,7 +50,7 @@ def _arm(case: str, width: int, steps: int, seed: int) -> dict[str, Any]:
     for rate in RATES:
         model = _problem(width, width, seed, case)[0].float()
         data = (x.float(), y.float())
-        how: dict[str, Any] = {"steps": steps, "batch_size": width, "shuffle": False}
+        how: Values = {"steps": steps, "batch_size": width, "shuffle": False}
         run = fit(model, data, "mse", lr=float(rate * unit), callbacks=[reached], **how)
         counts.append(run.updates if run.outcome == "stopped" else np.inf)
         models.append(model)
@@ -66,7 +66,7 @@ def _arm(case: str, width: int, steps: int, seed: int) -> dict[str, Any]:
     return found
 
 
-def _minimum(width: int, steps: int, seed: int) -> dict[str, Any]:
+def _minimum(width: int, steps: int, seed: int) -> Values:
     """The largest rate at which gradient descent stays at a minimum, over 2 / lambda_max."""
     model, x, _ = _problem(width, width, seed)
     with torch.no_grad():
@@ -80,7 +80,7 @@ def _minimum(width: int, steps: int, seed: int) -> dict[str, Any]:
     return {"interval": np.array([found.bound.low, found.bound.high]) * top / 2}
 
 
-def _linear(width: int, steps: int, seed: int) -> dict[str, Any]:
+def _linear(width: int, steps: int, seed: int) -> Values:
     """Losses of gradient descent beside those of the model linearized at initialization."""
     samples = 50
     model, x, y = _problem(width, samples, seed)
@@ -97,7 +97,7 @@ def _linear(width: int, steps: int, seed: int) -> dict[str, Any]:
     return {"off": float(off.mean())}
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """Boundaries, paired differences between the arms, orders in the width."""
     widths = table.where(case="none").values_of("width")
     arms = {w: [table("updates", case=a, width=w) for a in ARMS] for w in widths}

@@ -6,14 +6,14 @@ import numpy as np
 
 import normscope as ns
 from normscope.experiments.luo2019._training import images, train
-from normscope.experiments.observing import Panel, Table, by_seed, parts, training_panel
+from normscope.experiments.observing import Panel, Table, Values, by_seed, parts, training_panel
 from normscope.nn.norm import PopulationRefresher
 from normscope.train import adaptive_gamma_decay, gamma_decay
 
 LARGE = 8  # times the batch size of the others, and twice their epochs
 ZETAS = (1e-4, 1e-2)
 PN = {"norm": "population", "norm_options": {"stat_grad": "batch"}}
-ARMS: dict[str, dict[str, Any]] = {  # sizes in units of the paper's 128
+ARMS: dict[str, Values] = {  # sizes in units of the paper's 128
     "BN 128": {}, "BN 16 of 128": {"piece": 1 / 8},
     "BN 1024": {"size": LARGE}, "BN 128 of 1024": {"size": LARGE, "piece": 1},
     "BN 1024, dropout 0.1": {"size": LARGE, "dropout": 0.1},
@@ -27,7 +27,7 @@ NAMES = {"train": "training loss", "loss": "validation loss", "accuracy": "valid
 
 
 def trial(arm: str, net: str, data: str, samples: int, epochs: int, unit: int, lr: float,
-          population: int, seed: int) -> dict[str, Any]:  # fmt: skip
+          population: int, seed: int) -> Values:  # fmt: skip
     """Train one arm; ``unit`` is the batch size that stands for 128."""
     shown, test = images(data, samples, seed)
     settings = {"norm": "batch", "size": 1.0, **ARMS[arm]}
@@ -36,7 +36,7 @@ def trial(arm: str, net: str, data: str, samples: int, epochs: int, unit: int, l
     if piece:
         settings["norm_options"] = {"statistics_batch": round(piece * unit)}
     model = ns.network(net, seed=seed, **settings)
-    options: dict[str, Any] = {"penalty": gamma_decay(zeta)} if zeta else {}
+    options: Values = {"penalty": gamma_decay(zeta)} if zeta else {}
     if settings["norm"] == "population":
         options["refreshers"] = [PopulationRefresher(model, shown.images, num_samples=population)]
     if decay:
@@ -48,7 +48,7 @@ def trial(arm: str, net: str, data: str, samples: int, epochs: int, unit: int, l
                  **options)  # fmt: skip
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """Differences between arms of the same seed."""
     epochs = len(next(iter(by_seed(table, "loss", {"arm": "BN 128"}).values())))
 

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 import normscope as ns
-from normscope.experiments.observing import Panel, Table, columns, curve, over_sizes, parts
+from normscope.experiments.observing import Panel, Table, Values, columns, curve, over_sizes, parts
 from normscope.measure.layer_signals import layer_signals
 from normscope.results.rules import fitted_slope
 
@@ -15,9 +15,7 @@ LAYERS = ("norm1", "norm2")
 EARLY, LATE = (0, 1, 2), (2, 3, 4)  # batch sizes of the two fits of the slope
 
 
-def trial(
-    net: str, data: str, samples: int, epochs: int, batches: int, seed: int
-) -> dict[str, Any]:
+def trial(net: str, data: str, samples: int, epochs: int, batches: int, seed: int) -> Values:
     """Train with batch norm, then measure gaps, signs of the decay and pre-activations."""
     shown = ns.load_data(data).subset(samples, seed)
     shown = shown.downsample(2).flat() if data == "cifar10" else shown.flat()
@@ -29,7 +27,7 @@ def trial(
                  epochs=epochs, seed=seed)  # fmt: skip
     found = ns.bn_regularization(model, shown, "cross_entropy", **about)
     layers = {layer.layer: [layer.paper, layer.predicted, layer.measured] for layer in found.layers}
-    made: dict[str, Any] = {name: np.array(rows) for name, rows in layers.items()}
+    made: Values = {name: np.array(rows) for name, rows in layers.items()}
     made |= {"together": found.together, "loss": float(np.mean(run.losses[-samples // 128 :]))}
     return made | {"negative": [fresh, _negative(found)]} | _inputs(model, shown.images)
 
@@ -39,7 +37,7 @@ def _negative(found: Any) -> float:
     return float(np.mean(np.concatenate([layer.zeta[0] < 0 for layer in found.layers])))
 
 
-def _inputs(model: Any, images: torch.Tensor) -> dict[str, Any]:
+def _inputs(model: Any, images: torch.Tensor) -> Values:
     """How far from a Gaussian, and from Eq. (4), the inputs of the norms are."""
     kurtosis, off = [], []
     found = layer_signals(model.eval(), images, torch.sum)
@@ -53,12 +51,12 @@ def _inputs(model: Any, images: torch.Tensor) -> dict[str, Any]:
     return {"kurtosis": kurtosis[:-1], "off": off[:-1], "samples": len(images)}
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """Ratios to the measured gaps; the network with exact curvature decides the signs."""
     nets = table.values_of("net")
     main, small = table.where(net=nets[0]), table.where(net=nets[-1])
 
-    def ratios(row: int) -> dict[str, Any]:
+    def ratios(row: int) -> Values:
         found = {n: main(n)[:, row] / main(n)[:, 2] for n in LAYERS}  # of (seeds, forms, sizes)
         return parts({n: over_sizes(SIZES, v.T, 1.0) for n, v in found.items()})
 

@@ -1,17 +1,15 @@
 """App. B.3: dropout before batch norm, or behind it."""
 
-from typing import Any
-
 from torch import nn
 
 import normscope as ns
 from normscope.experiments.luo2019._training import images, train
-from normscope.experiments.observing import Panel, Table, arm_bars, paired, parts
+from normscope.experiments.observing import Panel, Table, Values, arm_bars, paired, parts
 from normscope.measure import variance_shift
 
 
 def trial(net: str, place: str, dropout: float, data: str, samples: int, epochs: int, lr: float,
-          batch: int, seed: int) -> dict[str, Any]:  # fmt: skip
+          batch: int, seed: int) -> Values:  # fmt: skip
     """Dropout before every norm, or behind every hidden layer or residual block."""
     shown, test = images(data, samples, seed)
     ratio = dropout if place == "behind" else 0.0
@@ -26,13 +24,13 @@ def trial(net: str, place: str, dropout: float, data: str, samples: int, epochs:
     return {"shift": variance_shift(model, shown.images, batch), "accuracy": found["accuracy"][-1]}
 
 
-def _arms(table: Table) -> dict[str, dict[str, Any]]:
+def _arms(table: Table) -> dict[str, Values]:
     return {f"{net.partition(':')[0]}, dropout {p:g}": {"net": net, "dropout": p}
             for net in table.values_of("net") for p in table.values_of("dropout")
             if table.where(net=net, dropout=p).rows}  # fmt: skip
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """Shift with dropout before less behind."""
     places = ({"place": "before"}, {"place": "behind"})
     return {"b3-order": parts({name: paired(table, "shift", *({**arm, **at} for at in places))

@@ -1,11 +1,9 @@
 """Fig. 1a: generalization error of linear students over the load P / N."""
 
-from typing import Any
-
 import numpy as np
 
 from normscope.experiments.luo2019._common import by_load
-from normscope.experiments.observing import Array, Panel, Table, curve, parts
+from normscope.experiments.observing import Array, Panel, Table, Values, curve, parts
 from normscope.theory import teacher_student as ts
 
 NOISE, BATCH, BEST = 0.25, 32, 0.25
@@ -15,7 +13,7 @@ LOADS = [0.25, 0.5, 0.75, 0.9, 1.1, 1.25, 1.5, 1.75, 2.0, 2.25, 2.5, 3.0]
 SIDES = {"P < N": (0.0, 1.0), "P > N": (1.0, np.inf)}
 
 
-def trial(alpha: float, inputs: int, steps: list[int], seed: int) -> dict[str, Any]:
+def trial(alpha: float, inputs: int, steps: list[int], seed: int) -> Values:
     """Errors of all students on one sample."""
     solved = ts.LinearSolutions(lam=(BEST,), zeta=(ZETA,))
     trained = ts.BatchNormSgd("linear", batch_size=BATCH, num_steps=steps)
@@ -25,7 +23,7 @@ def trial(alpha: float, inputs: int, steps: list[int], seed: int) -> dict[str, A
     return {name: float(one.errors[0, 0]) for name, one in zip(names, found, strict=True)}
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """Relative distances from theory, and paired differences of students on the same samples."""
     loads, (before, last) = table.values_of("alpha"), table.names[-2:]
     theories = {
@@ -37,12 +35,12 @@ def observe(table: Table) -> dict[str, Any]:
     def off(name: str, theory: str, alpha: float) -> Array:
         return table(name, alpha=alpha) / theories[theory](alpha).error[0] - 1
 
-    def sides(name: str, theory: str) -> dict[str, Any]:
+    def sides(name: str, theory: str) -> Values:
         found = {side: np.concatenate([off(name, theory, a) for a in loads if low < a < high])
                  for side, (low, high) in SIDES.items()}  # fmt: skip
         return parts(found, expected=0.0)
 
-    def differences(first: str, second: str) -> dict[str, Any]:
+    def differences(first: str, second: str) -> Values:
         near = [a for a in loads if 0.85 < a < 1.15]
         return by_load({a: table(first, alpha=a) - table(second, alpha=a) for a in near})
 

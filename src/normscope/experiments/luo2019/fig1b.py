@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from normscope.experiments.luo2019._common import by_load
-from normscope.experiments.observing import Panel, Table, curve, over_sizes, parts
+from normscope.experiments.observing import Panel, Table, Values, curve, over_sizes, parts
 from normscope.theory import teacher_student as ts
 
 NOISE, BATCH = 0.25, 16  # the text's M; the caption has 32
@@ -29,7 +29,7 @@ def trial(alpha: float, noise: float, inputs: int, steps: int, seed: int) -> dic
     return {name: float(one.errors[0, 0]) for name, one in zip(NAMES, found, strict=True)}
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """Against the published and the corrected theory, and students against each other."""
     noisy, clean = table.where(noise=NOISE), table.where(noise=0.0)
     sizes, loads = table.values_of("inputs"), noisy.values_of("alpha")

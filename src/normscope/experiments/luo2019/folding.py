@@ -8,14 +8,8 @@ import torch
 
 import normscope as ns
 from normscope.experiments.luo2019._training import at, images, loss_of, train
-from normscope.experiments.observing import (
-    Panel,
-    Table,
-    arm_bars,
-    columns,
-    parts,
-    training_panel,
-)
+from normscope.experiments.observing import Panel, Table, Values, columns, parts
+from normscope.sweeps.panels import arm_bars, training_panel
 
 ARMS = {"folded": "folded, without batch norm", "control": "control: batch norm kept"}
 MEASURED = 512  # samples of the Hessian
@@ -23,12 +17,12 @@ NETS = {"mlp": "MLP", "cnn": "CNN6"}
 
 
 def trial(net: str, data: str, samples: int, epochs: int, lr: float, tuned: int, rate: float,
-          batch: int, seed: int) -> dict[str, Any]:  # fmt: skip
+          batch: int, seed: int) -> Values:  # fmt: skip
     """Train with batch norm, then go on at a small rate with and without it."""
     shown, test = images(data, samples, seed)
     model = ns.network(net, norm="batch", seed=seed)
     train(model, shown, test, epochs, lr=lr, batch_size=batch, seed=seed)
-    made: dict[str, Any] = {"before": _state(model, shown, test)}
+    made: Values = {"before": _state(model, shown, test)}
     for arm in ARMS:
         copy = ns.apply_transform(model, "fold") if arm == "folded" else deepcopy(model)
         curves = train(copy, shown, test, tuned, lr=rate, batch_size=batch, seed=seed + 1)
@@ -36,7 +30,7 @@ def trial(net: str, data: str, samples: int, epochs: int, lr: float, tuned: int,
     return made
 
 
-def _state(model: torch.nn.Module, shown: Any, test: Any) -> dict[str, Any]:
+def _state(model: torch.nn.Module, shown: Any, test: Any) -> Values:
     """Losses, and weights and sharpness as they are with the norms folded in, for all alike."""
     if any("norm" in name for name, _ in model.named_parameters()):
         model = ns.apply_transform(model, "fold")
@@ -52,11 +46,11 @@ def _named(net: str) -> str:
     return next(word for key, word in NETS.items() if net.startswith(key))
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """Changes by training on after folding, and those beyond what the control shows."""
-    grown: dict[str, Any] = {}
-    beyond: dict[str, Any] = {}
-    rest: dict[str, dict[str, Any]] = {"train": {}, "loss": {}, "sharpness": {}}
+    grown: Values = {}
+    beyond: Values = {}
+    rest: dict[str, Values] = {"train": {}, "loss": {}, "sharpness": {}}
     for net in table.values_of("net"):
         runs, word = [values for _, values in table.where(net=net)], _named(net)
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import minimize_scalar
 
-from normscope.experiments.observing import Array, Table, every_value, exact
+from normscope.experiments.observing import Array, Table, Values, every_value, exact
 from normscope.theory import regularization as theory
 from normscope.theory import teacher_student as ts
 from normscope.theory.quadrature import angular_mean
@@ -19,7 +19,7 @@ STEP = 5e-3  # angle from R = 1 of a one-sided derivative, extrapolated once
 CLOSE = 1e-3  # what such derivatives and extrapolations leave
 
 
-def trial() -> dict[str, Any]:
+def trial() -> Values:
     """All closed forms."""
     made = _averages() | _weight_norm() | _rates() | _limits() | _free_energy() | _starts()
     best = {f"alpha={a:g}": minimize_scalar(
@@ -49,7 +49,7 @@ INTEGRALS: dict[str, Callable[[Array, Array], Array]] = {
 }
 
 
-def _averages() -> dict[str, Any]:
+def _averages() -> Values:
     """(13)-(15), (17), (18) as printed, against quadrature."""
     errors: dict[str, list[float]] = {}
     for q, r in POINTS:
@@ -68,7 +68,7 @@ def _averages() -> dict[str, Any]:
     return {name: {"error": found, "size": 10} for name, found in errors.items()}
 
 
-def _weight_norm() -> dict[str, Any]:
+def _weight_norm() -> Values:
     """(4): population norm of a unit whose inputs have variance .25."""
     rng, a, gamma, beta = np.random.default_rng(4), 0.25, 1.3, 0.2
     w, centre = rng.standard_normal(20), rng.standard_normal(20)
@@ -100,7 +100,7 @@ def _turning(eta: float, zeta: float) -> float:
     return _at_one(lambda r: float(ts.bn_drift(gamma, r, lr=eta, zeta=zeta)[1]))
 
 
-def _rates() -> dict[str, Any]:
+def _rates() -> Values:
     """Propositions 2 to 4 and Table 1."""
     names = {rates: f"eta={rates[0]:g}, zeta={rates[1]:g}" for rates in RATES}
     gain, turn = {}, {}
@@ -108,7 +108,7 @@ def _rates() -> dict[str, Any]:
         g, d = float(ts.fixed_gamma(zeta)), 1e-4
         up, down = (float(ts.bn_drift(g + s, 1.0, lr=eta, zeta=zeta)[0]) for s in (d, -d))
         gain[eta, zeta], turn[eta, zeta] = (up - down) / (2 * d), _turning(eta, zeta)
-    made: dict[str, Any] = {}
+    made: Values = {}
     paper = {f"lambda_Q, {names[k]}": exact(v, ts.gain_rate(*k), CLOSE) for k, v in gain.items()}
     paper |= {
         f"lambda_R, {names[k]}": exact(v, ts.overlap_rate(*k), CLOSE) for k, v in turn.items()
@@ -147,7 +147,7 @@ def _rates() -> dict[str, Any]:
     return made
 
 
-def _limits() -> dict[str, Any]:
+def _limits() -> Values:
     """Proposition 1: in the limit of small learning rates, and at .5."""
     small, limits = 0.02, {}
     for zeta in (0.1, 0.25, 1.0):
@@ -170,7 +170,7 @@ def _passing(path: Any, level: float) -> tuple[float, float]:
     return float(path.time[at]), float(path.gamma[0, at] / path.length[0, at] ** 2)
 
 
-def _starts() -> dict[str, Any]:
+def _starts() -> Values:
     """Effective learning rates on the way, and the time to the teacher from many starts."""
     times, faster = np.linspace(0, 1500, 15001), []
     for eta in (0.1, 0.5, 1.0):
@@ -179,7 +179,7 @@ def _starts() -> dict[str, Any]:
             decayed = ts.bn_path(ts.Start(), times, lr=eta, zeta=zeta)
             faster += [_passing(decayed, level)[1] > _passing(plain, level)[1]
                        for level in (0.9, 0.99)]  # fmt: skip
-    easier: dict[str, Any] = {}
+    easier: Values = {}
     for length in (0.1, 0.5, 1.0, 2.0, 10.0):
         holds = []
         for eta in (0.1, 0.3, 1.0):
@@ -191,7 +191,7 @@ def _starts() -> dict[str, Any]:
     return {"sec3-effective-lr": {"holds": faster}, "sec3-easier": easier}
 
 
-def _free_energy() -> dict[str, Any]:
+def _free_energy() -> Values:
     """Proposition 5: the gradient of (21) at the printed point and at the right one."""
     alpha, noise = 0.8, 0.25
 
@@ -201,7 +201,7 @@ def _free_energy() -> dict[str, Any]:
         first = (square - overlap**2) / (2 * gap) + np.log(gap) / 2
         return complex(first - alpha / 4 * (np.log(1 + beta * gap) + beta * fit))
 
-    made: dict[str, Any] = {"prop5": {}, "prop5-corrected": {}}
+    made: Values = {"prop5": {}, "prop5-corrected": {}}
     for a in (1.0, 1.5):
         beta = 1e15 if a == 1 else 1 / (a - 1)  # q^2 - gamma^2 = 1
         overlap = alpha / (2 * a)
@@ -216,7 +216,7 @@ def _free_energy() -> dict[str, Any]:
     return made
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """As the trial has it, with parts of Propositions 1, 3 and 5 that are judged apart."""
     made = every_value(table)
     point, finite = made["prop5"]["parts"], made["prop1-finite"]["parts"]

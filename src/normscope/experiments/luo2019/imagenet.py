@@ -1,11 +1,9 @@
 """Fig. 3: ResNet-18 on ImageNet at 32 x 32 pixels, batch norm and population norm."""
 
-from typing import Any
-
 import numpy as np
 
 import normscope as ns
-from normscope.experiments.observing import Panel, Table, curve, parts
+from normscope.experiments.observing import Panel, Table, Values, curve, parts
 from normscope.nn.norm import PopulationRefresher
 from normscope.train import adaptive_gamma_decay
 from normscope.train.schedules import EpochDecay
@@ -13,11 +11,11 @@ from normscope.train.schedules import EpochDecay
 ARMS = {"BN M = 128": 128, "BN M = 1024": 1024, "PN + gamma decay": 128}
 
 
-def trial(arm: str, data: str, epochs: int, most: int, samples: int, seed: int) -> dict[str, Any]:
+def trial(arm: str, data: str, epochs: int, most: int, samples: int, seed: int) -> Values:
     """Train one arm; losses and validation accuracy after every epoch."""
     size, shown = min(ARMS[arm], most), ns.load_data(data)
     population = arm.startswith("PN")
-    named: dict[str, Any] = {"classes": shown.num_classes, "seed": seed, "norm": "batch"}
+    named: Values = {"classes": shown.num_classes, "seed": seed, "norm": "batch"}
     if population:
         named |= {"norm": "population", "norm_options": {"stat_grad": "through"}}
     model, options = ns.network("resnet18", **named), {}
@@ -34,7 +32,7 @@ def trial(arm: str, data: str, epochs: int, most: int, samples: int, seed: int) 
     return {"train": train, "loss": found.loss, "accuracy": found.accuracy}
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """Differences of the last epoch between arms of the same seed."""
     last = {a: {k: table(k, arm=a)[:, -1] for k in ("train", "loss", "accuracy")} for a in ARMS}
     small, large, other = (last[a] for a in ARMS)

@@ -1,12 +1,10 @@
 """Eq. (3), Theorem 1: the gap between batch norm and population norm, for one neuron."""
 
-from typing import Any
-
 import numpy as np
 from scipy.special import expit, spence
 
 from normscope.checks import Array
-from normscope.experiments.observing import Panel, Table, columns, curve, over_sizes, parts
+from normscope.experiments.observing import Panel, Table, Values, columns, curve, over_sizes, parts
 from normscope.theory import regularization as theory
 from normscope.theory.laws import LAWS, draw, nodes
 
@@ -28,10 +26,10 @@ def _antiderivative(h: Array) -> Array:
     return -np.asarray(spence(1 + np.exp(h)), float)
 
 
-def trial(batches: int, seed: int) -> dict[str, Any]:
+def trial(batches: int, seed: int) -> Values:
     """Measured gaps (sizes,) of every case, within the batch and with statistics of another."""
     rng = np.random.default_rng([seed, 3])
-    made: dict[str, Any] = {name: [] for name in (*CASES, "independent", "relu")}
+    made: Values = {name: [] for name in (*CASES, "independent", "relu")}
     for size in SIZES:
         for name, (law, gamma, beta, scale, shift) in CASES.items():
             n = draw(law, (batches, size), rng)
@@ -89,15 +87,15 @@ def _complete(name: str) -> Array:
     """R_f + R_q for each size."""
     law, gamma, beta, scale, shift = CASES[name]
     n, w = nodes(law)
-    given: dict[str, Any] = {"target_scale": scale, "target_shift": shift}
+    given: Values = {"target_scale": scale, "target_shift": shift}
     given |= {"normalized": n, "weights": w}
     return np.array([theory.softplus_gap(gamma, beta, m, **given) for m in SIZES])
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """Gaps over the batch sizes against Eq. (3) and against the complete expansion."""
 
-    def of(measured: str, expected: Array) -> dict[str, Any]:
+    def of(measured: str, expected: Array) -> Values:
         return over_sizes(SIZES, table(measured).T, expected)
 
     skewed = [law for law in LAWS if law != "Gauss"]

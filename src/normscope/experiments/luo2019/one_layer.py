@@ -6,14 +6,14 @@ import numpy as np
 
 import normscope as ns
 from normscope.experiments.luo2019._training import images, loss_of, train
-from normscope.experiments.observing import Panel, Table, by_seed, curve, parts, slopes
+from normscope.experiments.observing import Panel, Table, Values, by_seed, curve, parts, slopes
 
 PROTOCOLS = {"epochs": "equal epochs", "updates": "equal updates"}
 NAMES = {"gamma": "mean gamma^2", "product": "mean gamma^2 |w_next|^2", "loss": "validation loss"}
 
 
 def trial(protocol: str, size: int, layer: int, net: str, data: str, samples: int, epochs: int,
-          lr: float, batch: int, seed: int) -> dict[str, Any]:  # fmt: skip
+          lr: float, batch: int, seed: int) -> Values:  # fmt: skip
     """Equal epochs: batches of ``size``, rate in proportion. Equal updates: statistics of so many.
 
     ``lr`` is the rate of batches of ``batch`` samples, which all runs with equal updates have.
@@ -44,10 +44,10 @@ def _over_sizes(table: Table, name: str, *protocols: str) -> dict[str, tuple[lis
     return made
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """Slopes over log2 M, one for each seed."""
 
-    def slope(name: str, *protocols: str) -> dict[str, Any]:
+    def slope(name: str, *protocols: str) -> Values:
         found = _over_sizes(table, name, *protocols)
         return parts({k: slopes(np.log2(sizes), rows.T) for k, (sizes, rows) in found.items()})
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from normscope.experiments.observing import Panel, Table, curve, over_sizes, parts
+from normscope.experiments.observing import Panel, Table, Values, curve, over_sizes, parts
 from normscope.theory import teacher_student as ts
 
 RATES = [0.5, 1.0, 1.5, 1.8, 1.9, 2.1, 2.2]
@@ -18,9 +18,9 @@ LARGE = (3.0, 4.0, 10.0)  # above the bound 2 of weight norm
 ORDER = ("gamma", "correlation")
 
 
-def trial(part: str, inputs: int, runs: int, seed: int) -> dict[str, Any]:
+def trial(part: str, inputs: int, runs: int, seed: int) -> Values:
     """Simulate one path, the slopes of ln(1 - R), large learning rates, or the printed step."""
-    some: dict[str, Any] = {"num_inputs": inputs, "num_runs": runs, "seed": seed}
+    some: Values = {"num_inputs": inputs, "num_runs": runs, "seed": seed}
     if part in PATHS:
         both = ts.with_simulation(_ode(part), **some)
         far = [np.abs(getattr(both.simulated, k) - getattr(both.theory, k)).max(1) for k in ORDER]
@@ -61,12 +61,12 @@ def _printed_step(inputs: int, runs: int, seed: int) -> np.ndarray:
     return gamma
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """Ends of the paths over N against the ODEs; slopes and their changes of sign."""
     sizes = [n for n in table.values_of("inputs") if len(table.where(part="WN, eta=1", inputs=n))]
     odes = {name: _ode(name) for name in PATHS}
 
-    def ends(name: str, key: str) -> dict[str, Any]:
+    def ends(name: str, key: str) -> Values:
         values = [table(key, part=name, inputs=n).ravel() for n in sizes]
         return over_sizes(sizes, values, getattr(odes[name], key)[0, -1])
 
@@ -74,12 +74,12 @@ def observe(table: Table) -> dict[str, Any]:
     falls = np.log10(far[-1] / far[0]) / np.log10(sizes[-1] / sizes[0])
     slopes = {m: table("slopes", part=m).reshape(-1, len(RATES)) for m in ("wn", "sgd")}
 
-    def boundary(found: Any) -> dict[str, Any]:
+    def boundary(found: Any) -> Values:
         stable = np.where(found < 0, RATES, 1e-9).max(1)
         grows = np.where(found > 0, RATES, np.inf).min(1)
         return {"intervals": np.stack([stable, grows], 1), "line": 2.0}
 
-    def rates(found: Any) -> dict[str, Any]:
+    def rates(found: Any) -> Values:
         return {f"eta={eta:g}": {"values": found[:, k], "expected": float(ts.overlap_rate(eta))}
                 for k, eta in enumerate(RATES) if eta < 1.85}  # fmt: skip
 

@@ -7,15 +7,9 @@ import torch
 
 import normscope as ns
 from normscope.experiments.luo2019._training import at, images, loss_of, train
-from normscope.experiments.observing import (
-    Panel,
-    Table,
-    arm_bars,
-    paired,
-    parts,
-    training_panel,
-)
+from normscope.experiments.observing import Panel, Table, Values, paired, parts
 from normscope.measure import ablation, scale_information, unit_statistics
+from normscope.sweeps.panels import arm_bars, training_panel
 from normscope.train import StopTraining
 from normscope.train.gamma_decay import scales
 
@@ -30,7 +24,7 @@ LAST, EQUAL = "last epoch", "equal training loss"
 
 
 def trial(arm: str, net: str, data: str, samples: int, epochs: int, lr: float, batch: int,
-          level: float, seed: int) -> dict[str, Any]:  # fmt: skip
+          level: float, seed: int) -> Values:  # fmt: skip
     """One network: its state when the training loss first passes ``level``, and at the end.
 
     A convolutional network stops at ``level``; only an MLP is probed.
@@ -47,7 +41,7 @@ def trial(arm: str, net: str, data: str, samples: int, epochs: int, lr: float, b
 
     found = train(model, shown, test, epochs, lr=lr, batch_size=batch, seed=seed, callbacks=[watch])
     last = _state(model, shown, test, probed=dense) if dense else dict(passed)
-    made: dict[str, Any] = {LAST: last, EQUAL: passed or dict.fromkeys(last, float("nan"))}
+    made: Values = {LAST: last, EQUAL: passed or dict.fromkeys(last, float("nan"))}
     return made | (found if dense else {})
 
 
@@ -55,7 +49,7 @@ def _state(model: torch.nn.Module, shown: Any, test: Any, *, probed: bool) -> di
     made = {"train": loss_of(model, shown), "loss": loss_of(model, test)}
     if not probed:
         return made
-    about: dict[str, Any] = {"batch_size": 256, "num_batches": None, "statistics": "running"}
+    about: Values = {"batch_size": 256, "num_batches": None, "statistics": "running"}
     units = unit_statistics(model, shown, "cross_entropy", **about)
     values = [units[name] for name in ("layer1", "layer2")]
     gammas = [g.detach().abs() for g in scales(model).values()]
@@ -69,7 +63,7 @@ def _state(model: torch.nn.Module, shown: Any, test: Any, *, probed: bool) -> di
     }
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """Differences between arms of the same seed."""
     dense, conv = table.values_of("net")
     views = {f"MLP, {LAST}": (dense, LAST), f"MLP, {EQUAL}": (dense, EQUAL),
@@ -79,7 +73,7 @@ def observe(table: Table) -> dict[str, Any]:
         arms = ({"arm": a, "net": net}, {"arm": b, "net": net})
         return paired(table, at(when, key), *arms, **how)
 
-    def losses(a: str, *others: str) -> dict[str, Any]:
+    def losses(a: str, *others: str) -> Values:
         return parts({f"{view}, less {ARMS[b]}": gap("loss", a, b, when, net)
                       for view, (net, when) in views.items() for b in others})  # fmt: skip
 

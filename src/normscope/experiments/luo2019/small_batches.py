@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 import normscope as ns
-from normscope.experiments.observing import Panel, Table, columns, curve, parts
+from normscope.experiments.observing import Panel, Table, Values, columns, curve, parts
 
 SIZES = (2, 4, 8, 32)
 NETS = {  # network, shape of an image, options
@@ -17,7 +17,7 @@ NETS = {  # network, shape of an image, options
 }
 
 
-def trial(part: str, steps: int, seed: int) -> dict[str, Any]:
+def trial(part: str, steps: int, seed: int) -> Values:
     """Train digits with four batch sizes, or time steps of a network with two norms."""
     if part == "digits":
         data = ns.load_data("digits")
@@ -45,7 +45,7 @@ def _seconds(model: Any, data: Any) -> float:
     return time.process_time() - start
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """Differences of accuracy between neighbours; logarithms of CPU time."""
     gain = np.diff(table("accuracy", part="digits"), axis=1)
     names = [f"M={a} to {b}" for a, b in pairwise(SIZES)]

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from normscope.experiments.observing import Table, over_sizes, parts
+from normscope.experiments.observing import Table, Values, over_sizes, parts
 from normscope.theory import regularization as theory
 from normscope.theory.laws import LAWS, draw
 
@@ -13,7 +13,7 @@ FROM = 1  # the remainder is fitted to the sizes from 16 on
 SHAPES = {"gamma=0.8, r=0.6": (0.8, 0.6), "gamma=1, r=0.5": (1.0, 0.5)}
 
 
-def trial(batches: int, seed: int) -> dict[str, Any]:
+def trial(batches: int, seed: int) -> Values:
     """Moments of the statistics of many batches, for every law and batch size."""
     rng = np.random.default_rng([seed, 2019])
     found: dict[str, list[list[float]]] = {law: [] for law in LAWS}
@@ -45,18 +45,18 @@ def _gap(n: Any, normalized: Any, gamma: float, r: float) -> float:
     return float(np.mean(change))
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """Fits over the batch sizes; one part for each law."""
     sizes = np.array(SIZES[FROM:], float)
     late = {law: table(law)[:, FROM:] for law in (*LAWS, "unit")}
 
-    def of(column: int, law: str, expected: Any, scale: float = 1.0) -> dict[str, Any]:
+    def of(column: int, law: str, expected: Any, scale: float = 1.0) -> Values:
         return over_sizes(SIZES[FROM:], scale * late[law][..., column].T, expected)
 
-    def laws(column: int, expected: Any) -> dict[str, Any]:
+    def laws(column: int, expected: Any) -> Values:
         return parts({law: of(column, law, expected(*LAWS[law])) for law in LAWS})
 
-    def number(name: str, column: int, size: int, expected: Any) -> dict[str, Any]:
+    def number(name: str, column: int, size: int, expected: Any) -> Values:
         return {"values": table(name)[:, SIZES.index(size), column], "expected": float(expected)}
 
     bias = laws(2, lambda rho, _: 1 - theory.deviation_mean(sizes, excess_kurtosis=rho))

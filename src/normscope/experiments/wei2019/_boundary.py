@@ -8,7 +8,7 @@ import numpy as np
 from torch import nn
 
 import normscope as ns
-from normscope.experiments.observing import Curve, Panel, Table, curve, parts
+from normscope.experiments.observing import Curve, Panel, Table, Values, curve, parts
 from normscope.experiments.wei2019 import _common as common
 from normscope.experiments.wei2019._common import critical, lambda_of, named, rate_of, spec_of
 
@@ -17,7 +17,7 @@ TRAINED = {"weights": ["freeze:norm*", "freeze:*.bias"], "weights+biases": ["fre
 CRITERIA = {"diverges": "diverges", "learns": "does not learn"}
 
 
-def rows(network: str, loss: str, gammas: Any, **more: Any) -> list[dict[str, Any]]:
+def rows(network: str, loss: str, gammas: Any, **more: Any) -> list[Values]:
     """Settings of the trials for several gammas; None is the network without batch norm."""
     return [{"network": network, "loss": loss, "gamma": gamma, **more} for gamma in gammas]
 
@@ -25,7 +25,7 @@ def rows(network: str, loss: str, gammas: Any, **more: Any) -> list[dict[str, An
 def trial(
     network: str, gamma: float | None, loss: str, seed: int, samples: int = 2560, steps: int = 30,
     batch_size: int = common.BATCH, trained: str = "all",
-) -> dict[str, Any]:  # fmt: skip
+) -> Values:  # fmt: skip
     """Both limits of one network, and the curvature of its first batch before training."""
     spec, data = spec_of(network, gamma), common.data_of(network, samples)
 
@@ -58,7 +58,7 @@ def usual(table: Table) -> Table:
 
 def against(
     table: Table, line: Any, criterion: str = "diverges", gammas: Any = None, **where: Any
-) -> dict[str, Any]:
+) -> Values:
     """The boundary beside ``line(spec)``, or with None beside the curvature that was measured."""
     chosen = table.where(**where)
     network = chosen.values_of("network")[0]
@@ -76,9 +76,9 @@ def middles(table: Table, gamma: float | None, criterion: str = "diverges", **wh
         return np.log10(table(criterion, gamma=gamma, **where)).mean(1)
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """The boundary of every loss and criterion beside every theory; vanilla apart."""
-    found: dict[str, Any] = {}
+    found: Values = {}
     lines = {t: partial(rate_of, theory=t, parameters=p) for t, p in common.THEORIES.items()}
     for loss in table.values_of("loss"):
         one = usual(table).where(loss=loss)
@@ -94,7 +94,7 @@ def observe(table: Table) -> dict[str, Any]:
     return found
 
 
-def _decades(table: Table, loss: str) -> dict[str, Any]:
+def _decades(table: Table, loss: str) -> Values:
     """By how many decades the boundary falls from the smallest to the largest gamma."""
     ends = min(normed(table)), max(normed(table))
     halves = [np.diff(np.log10(table("diverges", gamma=g)), axis=1).mean() / 2 for g in ends]

@@ -9,7 +9,7 @@ import numpy as np
 import normscope as ns
 from normscope.checks import Array
 from normscope.experiments import observing
-from normscope.experiments.observing import Curve, Panel, Table, curve, parts
+from normscope.experiments.observing import Curve, Panel, Table, Values, curve, parts
 from normscope.experiments.wei2019 import _common as wei
 from normscope.experiments.wei2019._common import data_of, named, rate_of, spec_of
 from normscope.results.panel import HeatMap
@@ -24,7 +24,7 @@ RATES = [float(f"{rate:.4g}") for rate in np.logspace(-3, 0, 40)]  # of the pape
 
 def trial(
     network: str, gamma: float | None, readout: float, lr: float, samples: int, test: int, seed: int
-) -> dict[str, Any]:
+) -> Values:
     """Five epochs of one network; a run that diverged has an infinite test loss."""
     spec = spec_of(network, gamma)
     model = ns.build(spec, seed)
@@ -53,10 +53,10 @@ def best(table: Table, *arm: Any) -> Array:
     return np.asarray(np.log10(losses[np.argmin(losses.mean(1))]))
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """Where the loss is lowest, in two units; differences of the lowest losses, paired by seed."""
     gammas = [g for g in table.values_of("gamma") if g is not None]
-    made: dict[str, dict[str, Any]] = {"band": {}, "band-measured": {}}
+    made: dict[str, Values] = {"band": {}, "band-measured": {}}
     for gamma in gammas:
         rates, losses, limits = cells(table, gamma)
         line = rate_of(spec_of(table.rows[0][0]["network"], gamma), wei.PLOTTED)
@@ -70,7 +70,7 @@ def observe(table: Table) -> dict[str, Any]:
     plain = {named(g): ((g, 1), (None, 1)) for g in (0.5, 1.0) if g in gammas}
     same = {"function of gamma 1": (CONTROLS[0], (1.0, 1)),
             "function of gamma 0.1": ((0.1, 1), CONTROLS[1])}  # fmt: skip
-    groups: dict[str, dict[str, Any]] = {"small-gamma": pairs, "speed": plain}
+    groups: dict[str, Values] = {"small-gamma": pairs, "speed": plain}
     for name, chosen in (groups | {"small-gamma-control": same}).items():
         if all(arm in lowest for pair in chosen.values() for arm in pair):
             made[name] = {k: lowest[a] - lowest[b] for k, (a, b) in chosen.items()}

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 import normscope as ns
-from normscope.experiments.observing import Table, over_sizes, parts
+from normscope.experiments.observing import Table, Values, over_sizes, parts
 from normscope.experiments.wei2019._common import PLOTTED, cnn, mlp, named
 from normscope.measure import mean_gradients
 
@@ -27,7 +27,7 @@ def spec(kind: str, width: int, gamma: float | None) -> ns.NetworkSpec:
     return mlp([784 if width == 1000 else width, width, width, width, 10], gamma)
 
 
-def trial(kind: str, width: int, samples: int, gamma: float | None, seed: int) -> dict[str, Any]:
+def trial(kind: str, width: int, samples: int, gamma: float | None, seed: int) -> Values:
     """Mean gradients of one network by layer and kind; its lambda_max where it is asked for."""
     made = spec(kind, width, gamma)
     generator = torch.Generator().manual_seed(0 if kind == "mean" else seed)
@@ -47,7 +47,7 @@ def trial(kind: str, width: int, samples: int, gamma: float | None, seed: int) -
 
     weights = [n for n, p in model.named_parameters() if p.ndim > 1]
     terms = squares("batch")
-    found: dict[str, Any] = {"layers": [terms[n] for n in weights], "all": sum(terms.values())}
+    found: Values = {"layers": [terms[n] for n in weights], "all": sum(terms.values())}
     found["mean"] = sum(found["layers"])
     if kind in ("fc", "cnn"):
         held = squares("frozen") if gamma else terms
@@ -76,11 +76,11 @@ def predicted(made: ns.NetworkSpec, **options: Any) -> float:
     return float(ns.predict(made, **options).lambda_max or math.nan)
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """Measured values beside the printed theory and the corrected one."""
-    found: dict[str, Any] = {}
+    found: Values = {}
     for kind in ("fc", "cnn"):
-        made: dict[str, dict[str, Any]] = {}
+        made: dict[str, Values] = {}
         for gamma in table.where(kind=kind).values_of("gamma"):
             one = table.where(kind=kind, gamma=gamma)
             sizes = one.values_of("width")
@@ -113,11 +113,11 @@ def observe(table: Table) -> dict[str, Any]:
     return found
 
 
-def _pairs(one: Table) -> dict[str, Any]:
+def _pairs(one: Table) -> Values:
     """Eq. (153) layer by layer: the mean of products over pairs, or the product of means."""
     sizes, samples = one.values_of("width"), one.values_of("samples")[0]
-    printed: dict[str, Any] = {}
-    right: dict[str, Any] = {}
+    printed: Values = {}
+    right: Values = {}
     for layer in range(4):
         values = [one("layers", width=n)[:, layer] for n in sizes]
         formulas = []

@@ -1,23 +1,21 @@
 """Does the boundary depend on the number of updates, of seeds, or on mini-batches?"""
 
-from typing import Any
-
 import numpy as np
 
-from normscope.experiments.observing import Table, exact, parts
+from normscope.experiments.observing import Table, Values, exact, parts
 from normscope.experiments.wei2019 import _boundary
 from normscope.experiments.wei2019._boundary import middles
 from normscope.experiments.wei2019._common import named
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """Shifts of the boundary in decades, paired by seed."""
     steps, samples = sorted(table.values_of("steps")), sorted(table.values_of("samples"))
     batches = sorted(table.values_of("batch_size"))
     usual = {"steps": steps[0], "samples": samples[-1], "batch_size": batches[0]}
     few = usual | {"samples": samples[0]}
 
-    def shift(gamma: float | None, one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    def shift(gamma: float | None, one: Values, other: Values) -> Values:
         both = [np.log10(table("diverges", gamma=gamma, **arm)) for arm in (one, other)]
         half = sum(float(np.diff(ends, axis=1).mean()) / 2 for ends in both)
         return {"values": both[1].mean(1) - both[0].mean(1), "expected": 0.0, "remainder": half}

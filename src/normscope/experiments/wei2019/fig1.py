@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 import normscope as ns
-from normscope.experiments.observing import Array, Panel, Table, curve, exact, parts
+from normscope.experiments.observing import Array, Panel, Table, Values, curve, exact, parts
 from normscope.experiments.wei2019._common import PLOTTED, SHOWN, THEORIES, critical, named, spec_of
 
 GRID = np.linspace(0.1, 4.1, 21)
@@ -16,7 +16,7 @@ GAMMAS = [None, 0.1, 0.5, 1.0, 2.0, 3.0, 4.1]
 TOP, FLOOR, CEILING = 3500.0, -3.2, 0.5  # ends of the axes: lambda_max and log10 of the rate
 
 
-def trial(network: str, samples: int, gamma: float | None, seed: int) -> dict[str, Any]:
+def trial(network: str, samples: int, gamma: float | None, seed: int) -> Values:
     """lambda_max of one network on Gaussian inputs, weights alone, batch norm in train mode."""
     spec = spec_of(network, gamma)
     inputs = torch.randn(samples, *spec.input_shape, generator=torch.Generator().manual_seed(seed))
@@ -39,9 +39,9 @@ def crossing(plain: float, values: Array) -> float:
     return float(np.exp(np.interp(np.log(plain), np.log(values), np.log(GRID))))
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """What the printed curves do, and where real networks lie beside them."""
-    found: dict[str, Any] = {}
+    found: Values = {}
     for network in table.values_of("network"):
         one, kind = table.where(network=network), "cnn" if network.endswith("cnn") else "fc"
         samples = one.values_of("samples")[0]

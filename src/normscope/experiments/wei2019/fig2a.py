@@ -1,15 +1,14 @@
 """Fig. 2a: the fully connected network on MNIST, and which parameters are trained."""
 
 from functools import partial
-from typing import Any
 
-from normscope.experiments.observing import Table
+from normscope.experiments.observing import Table, Values
 from normscope.experiments.wei2019 import _boundary
 from normscope.experiments.wei2019._boundary import against
 from normscope.experiments.wei2019._common import rate_of
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """The boundaries, and those of the network that trains its weights alone."""
     found = _boundary.observe(table)
     for trained in ("weights", "weights+biases"):

@@ -7,15 +7,15 @@ import torch
 from torch import nn
 
 import normscope as ns
-from normscope.experiments.observing import Table
+from normscope.experiments.observing import Table, Values
 from normscope.experiments.wei2019._common import at_minimum
 from normscope.theory import best_lr_range
 
 
-def trial(draws: int, seed: int) -> dict[str, Any]:
+def trial(draws: int, seed: int) -> Values:
     """One linear regression and one tanh network, both with an exact minimum."""
     generator = torch.Generator().manual_seed(seed)
-    found, model, inputs = dict[str, Any](), nn.Module(), torch.empty(0)
+    found, model, inputs = Values(), nn.Module(), torch.empty(0)
     for name, (model, inputs, targets) in at_minimum(seed, generator).items():
         risk = ns.Risk(model, inputs, targets, loss="mse", statistics="batch")
         hessian, fisher = (f(risk).to_dense().numpy() for f in (ns.hessian, ns.fisher))
@@ -23,7 +23,7 @@ def trial(draws: int, seed: int) -> dict[str, Any]:
     return found | _drawn_labels(model, inputs, draws, generator)  # of the tanh network
 
 
-def _drawn_labels(model: nn.Module, inputs: Any, draws: int, generator: Any) -> dict[str, Any]:
+def _drawn_labels(model: nn.Module, inputs: Any, draws: int, generator: Any) -> Values:
     """The Fisher matrix of the Gaussian model by its definition (3), and as Eq. (10)."""
     jacobian = ns.jacobian(ns.Risk(model, inputs, loss="mse", statistics="batch"))
     rows = jacobian.to_dense().numpy().reshape(len(inputs), -1, jacobian.shape[1])
@@ -37,7 +37,7 @@ def _drawn_labels(model: nn.Module, inputs: Any, draws: int, generator: Any) -> 
             "eq10-trace": float(np.square(slopes).sum(2).mean() / exact)}  # fmt: skip
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """Gaps between the matrices, and the best rate of one mode."""
     gaps = [table(name) for name in table.names if name.startswith("eq6")]
     momentum, rates = 0.9, np.geomspace(1e-4, 4.0, 4001)  # eta times lambda

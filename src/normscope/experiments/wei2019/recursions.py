@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 import normscope as ns
-from normscope.experiments.observing import Curve, Panel, Table, curve, over_sizes, parts
+from normscope.experiments.observing import Curve, Panel, Table, Values, curve, over_sizes, parts
 from normscope.experiments.wei2019._common import VARIANCES, cnn, mlp
 
 WEIGHT, BIAS = VARIANCES["weight_variance"], VARIANCES["bias_variance"]
@@ -23,7 +23,7 @@ def spec(kind: str, width: int, gamma: float | None) -> ns.NetworkSpec:
     return cnn((3, 32, 32), gamma, channels=[width, 2 * width, 3 * width], outputs=4)
 
 
-def trial(kind: str, width: int, samples: int, gamma: float | None, seed: int) -> dict[str, Any]:
+def trial(kind: str, width: int, samples: int, gamma: float | None, seed: int) -> Values:
     """A few networks on Gaussian inputs of their own; batch norm with statistics held constant."""
     found: dict[str, list[Any]] = {}
     for number in range(NETS * seed, NETS * (seed + 1)):
@@ -44,7 +44,7 @@ def trial(kind: str, width: int, samples: int, gamma: float | None, seed: int) -
     return {name: np.array(rows) for name, rows in found.items()}
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """Every order parameter at the end of its recursion, for several widths."""
 
     def seen(name: str, layer: int | None, theory: Any, factor: float = 1.0, **where: Any) -> Any:
@@ -54,14 +54,14 @@ def observe(table: Table) -> dict[str, Any]:
         chosen = [factor * (v if layer is None else v[:, layer]) for v in values]
         return over_sizes(sizes, chosen, theory)
 
-    def order(kind: str, gamma: float | None) -> dict[str, Any]:
+    def order(kind: str, gamma: float | None) -> Values:
         size = table.where(kind=kind).values_of("width")[-1]
         return ns.predict(spec(kind, size, gamma)).order_parameters
 
-    fc: dict[str, Any] = {"kind": "fc", "gamma": None}
+    fc: Values = {"kind": "fc", "gamma": None}
     dense = order("fc", None)
     widest = table.where(kind="fc").values_of("width")[-1]
-    found: dict[str, Any] = {"base-printed": {"parts": {}}, "base-right": {"parts": {}}}
+    found: Values = {"base-printed": {"parts": {}}, "base-right": {"parts": {}}}
     for n, base in (("qhat", (0.0, 1.0)), ("qhat_st", (1.0, 0.0))):
         values = np.concatenate(table(n, width=widest, **fc))[:, 0]
         for one, expected in zip(found.values(), base, strict=True):
@@ -78,7 +78,7 @@ def observe(table: Table) -> dict[str, Any]:
         printed[name], right[name] = (over_sizes(*step, WEIGHT * half / w) for w in (q, spread))
         for what in ("skewness", "kurtosis"):
             units[f"{what}, {name}"] = seen(what, None, 0.0, **where)
-    maps: dict[str, Any] = {"kind": "cnn", "gamma": 1.0}
+    maps: Values = {"kind": "cnn", "gamma": 1.0}
     plain = maps | {"gamma": None}
     free = order("cnn", None)
     shape = ns.predict(spec("cnn", 30, None)).spec
@@ -107,7 +107,7 @@ def observe(table: Table) -> dict[str, Any]:
     return found
 
 
-def _step(lower: dict[str, Any], upper: dict[str, Any]) -> tuple[Any, Any]:
+def _step(lower: Values, upper: Values) -> tuple[Any, Any]:
     """One step of the backward recursion, network by network, at every size."""
     pairs = zip(lower["values"], upper["values"], strict=True)
     return lower["sizes"], [np.divide(a, b) for a, b in pairs]

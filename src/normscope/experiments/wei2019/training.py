@@ -7,13 +7,11 @@ import numpy as np
 from scipy import stats
 
 import normscope as ns
-from normscope.experiments.observing import Panel, Table, curve, parts
+from normscope.experiments.observing import Panel, Table, Values, curve, parts
 from normscope.experiments.wei2019._common import BATCH, MOMENTUM, data_of, named, rate_of, spec_of
 
 
-def trial(
-    network: str, gamma: float | None, share: float, samples: int, seed: int
-) -> dict[str, Any]:
+def trial(network: str, gamma: float | None, share: float, samples: int, seed: int) -> Values:
     """Five epochs at a share of the critical rate: the curvature and every tensor before, after."""
     spec, data = spec_of(network, gamma), data_of(network, samples)
     model = ns.build(spec, seed)
@@ -28,7 +26,7 @@ def trial(
     run = ns.fit(
         model, data, "mse", lr=lr, momentum=MOMENTUM, epochs=5, batch_size=BATCH, seed=seed
     )
-    found: dict[str, Any] = {"move": math.log10(sharpness() / first), "outcome": run.outcome}
+    found: Values = {"move": math.log10(sharpness() / first), "outcome": run.outcome}
     for kind, ending in (("weights", "weight"), ("biases", "bias")):
         after = {n: p.detach().flatten().numpy() for n, p in model.named_parameters()
                  if n.startswith("layer") and n.endswith(ending)}  # fmt: skip
@@ -39,10 +37,10 @@ def trial(
     return found
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """Moves of lambda_max in decades; Kolmogorov-Smirnov distances of the tensors."""
-    moves: dict[str, Any] = {}
-    tensors: dict[str, Any] = {}
+    moves: Values = {}
+    tensors: Values = {}
     for share in table.values_of("share"):
         for gamma in table.values_of("gamma"):
             one = {"gamma": gamma, "share": share}
