@@ -2,7 +2,7 @@
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any
@@ -88,7 +88,7 @@ class Experiment:
     trial: Callable[..., dict[str, Any]]
     scales: Mapping[str, Scale]
     observe: Callable[[Table], Mapping[str, Any]] = every_value
-    panels: Callable[[Table], Sequence[Panel]] = _no_panels
+    panels: Callable[[Table], Iterable[Panel]] = _no_panels
     own_scale: bool = False
     hours: float | None = None
     version: int = 1

@@ -3,7 +3,7 @@
 An observation may hold numpy arrays: ``reproduce.outcome`` makes plain data of them once.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,10 +17,11 @@ from normscope.sweeps.panels import arm_bars, arm_curves, training_panel
 from normscope.sweeps.plan import grid
 from normscope.sweeps.table import Table, by_seed, paired
 
-__all__ = ["Array", "Curve", "Panel", "Table", "Values", "arm_bars", "arm_curves",
+__all__ = ["Array", "Curve", "Panel", "Panels", "Table", "Values", "arm_bars", "arm_curves",
            "by_seed", "columns", "curve", "every_value", "exact", "fitted_minimum", "fitted_slope",
            "grid", "over_sizes", "paired", "parts", "slopes", "training_panel"]  # fmt: skip
 
+Panels = Iterable[Panel]
 Values = dict[str, Any]  # by name: what a trial returns, what is observed of all, settings
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from normscope.experiments.bjorck2018._common import images, layer, resnet, slope
-from normscope.experiments.observing import Array, Panel, Table, Values, curve, parts
+from normscope.experiments.observing import Array, Panel, Panels, Table, Values, curve, parts
 from normscope.train import fit, max_stable_lr
 
 CHANCE = math.log(10)
@@ -163,21 +163,19 @@ def observe(table: Table) -> Values:
     return made
 
 
-def panels(table: Table) -> list[Panel]:
+def panels(table: Table) -> Panels:
     """Ceilings of Tables 2 and 3, and by depth."""
-    made = []
     for title, printed in (("Table 2", {a: rate for a, (_, rate) in ROWS.items()}),
                            ("Table 3", TABLE3)):  # fmt: skip
         arms = [*printed]
         measured = curve("diverges from", arms, [10 ** _log(table, a) for a in arms], log=True)
         theirs = curve("paper's rate", arms, [*printed.values()], style="dashed")
-        made.append(Panel(f"{title}: ceilings of stand-ins", "network", "learning rate",
-                          (measured, theirs), log_y=True))  # fmt: skip
+        yield Panel(f"{title}: ceilings of stand-ins", "network", "learning rate",
+                    (measured, theirs), log_y=True)  # fmt: skip
     curves = []
     for norm, last in (("none", "none"), ("batch", "all")):
         depths = [d for d in DEPTHS[:-1] if f"{norm} {d}" in table.values_of("arm")]
         rows = [10 ** _log(table, f"{norm} {d}") for d in depths] + [10 ** _log(table, last)]
         curves.append(curve(norm, [*depths, 110], rows, log=True))
-    made.append(Panel("App. J: ceilings by depth", "layers", "learning rate", tuple(curves),
-                      log_x=True, log_y=True))  # fmt: skip
-    return made
+    yield Panel("App. J: ceilings by depth", "layers", "learning rate", tuple(curves), log_x=True,
+                log_y=True)  # fmt: skip

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from normscope.experiments.bjorck2018._common import images, resnet, slope
-from normscope.experiments.observing import Array, Panel, Table, Values, curve, parts
+from normscope.experiments.observing import Array, Panel, Panels, Table, Values, curve, parts
 from normscope.train import diverging_update
 
 PATH = np.linspace(0, 1, 21)
@@ -63,16 +63,15 @@ def observe(table: Table) -> Values:
              "second half of the path": top[:, -1] - 2 * top[:, HALF]})}  # fmt: skip
 
 
-def panels(table: Table) -> list[Panel]:
+def panels(table: Table) -> Panels:
     """Figs 5 and 6, with the network of the first seed in Fig. 6."""
     one, path = table.rows[0][1], PATH.tolist()
-    made = [Panel("Fig. 5", "share of the update", "loss on its own batch", tuple(
-        curve(f"network {k + 1}", path, row) for k, row in enumerate(table("loss"))),
-        log_y=True)]  # fmt: skip
+    yield Panel("Fig. 5", "share of the update", "loss on its own batch",
+                tuple(curve(f"network {k + 1}", path, row) for k, row in enumerate(table("loss"))),
+                log_y=True)  # fmt: skip
     layers = list(range(1, len(one["variance"]) + 1))
     for what in ("mean", "variance"):
         curves = [curve(f"{PATH[k]:.2g} of the update", layers, 10.0 ** one[what][:, k])
                   for k in (2, 5, 10, 15, 20)]  # fmt: skip
-        made.append(Panel(f"Fig. 6, {what}s", "layer", f"channel {what} over its start",
-                          tuple(curves), log_y=True))  # fmt: skip
-    return made
+        yield Panel(f"Fig. 6, {what}s", "layer", f"channel {what} over its start", tuple(curves),
+                    log_y=True)  # fmt: skip

@@ -7,7 +7,7 @@ lower the rate, the more updates, as in the paper.
 import numpy as np
 
 from normscope.experiments.bjorck2018 import _runs as runs
-from normscope.experiments.observing import Panel, Table, Values, arm_bars, parts
+from normscope.experiments.observing import Panels, Table, Values, arm_bars, parts
 
 LABELS = {"none": "no norm, low rate", "batch low": "batch norm, low rate",
           "batch middle": "batch norm, middle rate", "batch": "batch norm, 0.1"}  # fmt: skip
@@ -43,21 +43,19 @@ def observe(table: Table) -> Values:
     }  # fmt: skip
 
 
-def panels(table: Table) -> list[Panel]:
+def panels(table: Table) -> Panels:
     """Figs 1, 15, 16 and 17, and the curvature at equal training loss."""
     arms = {label: {"arm": arm} for arm, label in LABELS.items()}
     named = {a: {"arm": a} for a in ("mean and variance", "variance", "mean")}
     full, none = {"all of batch norm": {"arm": "batch"}}, {"no norm": {"arm": "none"}}
     with_norm = {k: v for k, v in arms.items() if v["arm"] != "none"}
-    made = [*runs.curves(table, "Fig. 1", arms),
-            *runs.curves(table, "Figs 15, 16", full | {"on top only": {"arm": "top"}} | none),
-            *runs.curves(table, "Fig. 17", full | named | none)]  # fmt: skip
+    yield from runs.curves(table, "Fig. 1", arms)
+    yield from runs.curves(table, "Figs 15, 16", full | {"on top only": {"arm": "top"}} | none)
+    yield from runs.curves(table, "Fig. 17", full | named | none)  # fmt: skip
     if all(np.isfinite(table("curvature", **arm)).all() for arm in with_norm.values()):
-        made.append(arm_bars(
-            table, "Sec. 2.1: width of minima at equal training loss", with_norm,
-            lambda run: 10 ** run["curvature"], "largest eigenvalue of the Hessian", log=True,
-        ))  # fmt: skip
-    return made
+        yield arm_bars(table, "Sec. 2.1: width of minima at equal training loss",
+                       with_norm, lambda run: 10 ** run["curvature"],
+                       "largest eigenvalue of the Hessian", log=True)  # fmt: skip
 
 
 trial = runs.trial

@@ -7,7 +7,16 @@ from scipy import stats
 
 from normscope.checks import Array
 from normscope.experiments.bjorck2018._common import density, slope
-from normscope.experiments.observing import Panel, Table, Values, columns, curve, over_sizes, parts
+from normscope.experiments.observing import (
+    Panel,
+    Panels,
+    Table,
+    Values,
+    columns,
+    curve,
+    over_sizes,
+    parts,
+)
 from normscope.results.rules import fitted_slope
 from normscope.theory import randmat
 
@@ -109,10 +118,9 @@ def _mass(factors: int) -> float:
     return float(weights @ inner * np.pi / 4)
 
 
-def panels(table: Table) -> list[Panel]:
+def panels(table: Table) -> Panels:
     """Figs 8 to 12."""
     top = table.where(size=table.values_of("size")[-1])
-    made = []
     for i, m in enumerate(FACTORS):
         edge = randmat.singular_edge(m)
         grid = np.linspace(edge / 80, edge, 200)[:-1]
@@ -120,7 +128,7 @@ def panels(table: Table) -> list[Panel]:
         theory = curve("large matrices", grid, law, style="line")
         runs = [curve(f"run {r + 1}", *rows[i]) for r, rows in enumerate(top("densities")[:5])]
         title = f"Fig. 8, {m} factor{'s' * (m > 1)}"
-        made.append(Panel(title, "singular value", "density", (*runs, theory), log_y=True))
+        yield Panel(title, "singular value", "density", (*runs, theory), log_y=True)
     for figure, label in ((9, "x"), (10, "density at x")):
         curves = []
         for m in FACTORS:
@@ -128,13 +136,12 @@ def panels(table: Table) -> list[Panel]:
             x = randmat.squared_of_angle(phi, m)
             y = x if figure == 9 else randmat.squared_density(x, m)
             curves.append(curve(f"M = {m}", phi, y, style="line"))
-        made.append(Panel(f"Fig. {figure}", "phi", label, tuple(curves), log_y=True))
+        yield Panel(f"Fig. {figure}", "phi", label, tuple(curves), log_y=True)
     places = DEPTHS.tolist()
     mean = curve("mean of log10", places, 10 ** top("condition").T, log=True)
-    made.append(Panel("Fig. 11", "factors", "condition number", (mean,), log_y=True))
+    yield Panel("Fig. 11", "factors", "condition number", (mean,), log_y=True)
     ends = [randmat.singular_edge(int(m)) for m in DEPTHS]
-    made.append(Panel("Fig. 12", "factors", "largest singular value", (
-        curve("measured", places, top("largest").T),
-        curve("large matrices: square root of the edge", places, ends, style="line"),
-        curve("edge, as printed", places, np.square(ends), style="dashed"))))  # fmt: skip
-    return made
+    yield Panel("Fig. 12", "factors", "largest singular value",
+                (curve("measured", places, top("largest").T),
+                 curve("large matrices: square root of the edge", places, ends, style="line"),
+                 curve("edge, as printed", places, np.square(ends), style="dashed")))  # fmt: skip

@@ -6,7 +6,7 @@ import numpy as np
 
 from normscope.experiments.huang2020 import _training as runs
 from normscope.experiments.huang2020.mlp_training import slopes
-from normscope.experiments.observing import Panel, Table, Values, curve, parts
+from normscope.experiments.observing import Panel, Panels, Table, Values, curve, parts
 
 LOW, DOMINATED = 20, 0.01
 NET = f"mlp:784-{'256-' * 99}10:bias=false"
@@ -28,10 +28,10 @@ def observe(table: Table) -> Values:
                                  "below after": border - ratio[:, 1, :low].max(-1)})}  # fmt: skip
 
 
-def panels(table: Table, figure: str, *, theory: bool = False) -> list[Panel]:
+def panels(table: Table, figure: str, *, theory: bool = False) -> Panels:
     """The sub-FIM and the weights of every layer after each update, perhaps beside theory."""
     fisher, weight = table("lambda_x") * table("lambda_g"), table("weight")
-    layers, made = range(1, fisher.shape[2] + 1), []
+    layers = range(1, fisher.shape[2] + 1)
     for name, v in (("lambda_max of the sub-FIM", fisher), ("sigma_max of the weight", weight)):
         lines = [curve(f"Iter{s}", layers, v[:, k].T, log=True)
                  for k, s in enumerate(runs.steps_of(table))]  # fmt: skip
@@ -40,8 +40,7 @@ def panels(table: Table, figure: str, *, theory: bool = False) -> list[Panel]:
             line = lines[0].y[middle] * 10 ** (SLOPE * (np.arange(len(layers)) - middle))
             lines.append(curve("mean field, slope at Iter0", layers, line, style="dashed"))
         note = "Claimed: one update makes low layers' weights huge and their gradients tiny."
-        made.append(Panel(f"{figure}: {name}", "layer", name, tuple(lines), log_y=True, note=note))
-    return made
+        yield Panel(f"{figure}: {name}", "layer", name, tuple(lines), log_y=True, note=note)
 
 
 trial = runs.trial

@@ -8,7 +8,7 @@ import torch
 from scipy import stats
 
 import normscope as ns
-from normscope.experiments.observing import Array, Panel, Table, Values, curve, parts
+from normscope.experiments.observing import Array, Panel, Panels, Table, Values, curve, parts
 from normscope.results import MomentSpectrum
 
 SHARES = (0.5, 0.8, 0.9)
@@ -136,9 +136,8 @@ def _ranks(table: Table, pairs: Sequence[tuple[str, str, str, str]]) -> Values:
     return parts(made)
 
 
-def panels(table: Table, figures: Mapping[str, str]) -> list[Panel]:
+def panels(table: Table, figures: Mapping[str, str]) -> Panels:
     """Charts as in the paper: lambda_max and kappa_p of the full matrix and of each block."""
-    made = []
     for kind, letter in KINDS.items():
         title = f"{figures[letter]}, {letter}"
         x = [letter, *(f"{letter}_{k}" for k in range(1, len(matrices(table))))]
@@ -151,5 +150,4 @@ def panels(table: Table, figures: Mapping[str, str]) -> list[Panel]:
         ):
             lines = tuple(curve(name, x, rows, log=True) for name, rows in found.items())
             note = f"Claimed: {claimed}."
-            made.append(Panel(f"{title}: {words}", "matrix", y, lines, log_y=True, note=note))
-    return made
+            yield Panel(f"{title}: {words}", "matrix", y, lines, log_y=True, note=note)

@@ -8,7 +8,7 @@ from normscope.experiments import observing
 from normscope.experiments.huang2020._errors import trial as run
 from normscope.experiments.huang2020._training import CHANCE, late_of
 from normscope.experiments.huang2020.printed import DEPTHS, TABLE_B
-from normscope.experiments.observing import Panel, Table, Values, curve, paired, parts
+from normscope.experiments.observing import Panel, Panels, Table, Values, curve, paired, parts
 from normscope.sweeps.panels import training_panel
 
 NEAR = 0.01  # a loss within this of ln 10 is at chance
@@ -47,7 +47,7 @@ def observe(table: Table) -> Values:
     return made
 
 
-def panels(table: Table) -> list[Panel]:
+def panels(table: Table) -> Panels:
     """The table as a chart beside what is printed, and the training loss."""
     family, depths = table.values_of("family")[0], table.values_of("depth")
     names = {family: False, f"{family}_LastBN": True}
@@ -59,12 +59,12 @@ def panels(table: Table) -> list[Panel]:
     settings = table.rows[0][0]
     places = np.linspace(0, settings["steps"], settings["moments"] + 1)
     note = "Printed errors are those of 160 epochs of whole images and 16 channels."
-    made = [Panel(f"Table B, {family}", "depth", "test error, %", tuple(lines), note=note)]
+    yield Panel(f"Table B, {family}", "depth", "test error, %", tuple(lines), note=note)
     arms = {f"{name}, depth {d}": {"depth": d, "last": last}
             for d in depths for name, last in names.items()}  # fmt: skip
     label = "cross-entropy, mean since the last point"
     title = f"Table B, {family}: training loss"
-    return [*made, training_panel(table, title, arms, places=places, y=label)]
+    yield training_panel(table, title, arms, places=places, y=label)
 
 
 trial = named

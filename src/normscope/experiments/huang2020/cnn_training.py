@@ -1,7 +1,7 @@
 """Figures VIII and IX: VGG-20 and ResNet-20 on CIFAR-10, Plain and BN."""
 
 from normscope.experiments.huang2020 import _training as runs
-from normscope.experiments.observing import Panel, Table, Values, parts
+from normscope.experiments.observing import Panels, Table, Values, parts
 
 NETS = {"vgg20": ("fig8", "Fig. VIII", "VGG-20"), "resnet20": ("fig9", "Fig. IX", "ResNet-20")}
 PLAIN, BN = {"norm": "none", "lr": 0.01}, {"norm": "batch", "lr": 0.1}
@@ -29,15 +29,13 @@ def observe(table: Table) -> Values:
     return made
 
 
-def panels(table: Table) -> list[Panel]:
+def panels(table: Table) -> Panels:
     """kappa_p of inputs and gradients, and the loss, of each network."""
-    made = []
     note = "A stand-in: fewer channels, pixels and updates than the paper's."
     for name, (_, figure, title) in NETS.items():
         net = {"net": named(table, name)}
         arms = {"Plain, rate 0.01": net | PLAIN, "BN, rate 0.1": net | BN}
-        made += runs.step_panels(table, f"{figure}, {title}", arms, 1.0, note)
-    return made
+        yield from runs.step_panels(table, f"{figure}, {title}", arms, 1.0, note)
 
 
 trial = runs.trial

@@ -4,7 +4,7 @@ import numpy as np
 from scipy import stats
 
 from normscope.experiments.huang2020 import _errors as runs
-from normscope.experiments.observing import Panel, Table, Values, by_seed, paired, parts
+from normscope.experiments.observing import Panels, Table, Values, by_seed, paired, parts
 from normscope.sweeps.panels import training_panel
 
 FREEZE = {  # the paper's names: a digit for each group from the input on, 0 is frozen
@@ -31,17 +31,16 @@ def observe(table: Table) -> Values:
     }
 
 
-def panels(table: Table) -> list[Panel]:
+def panels(table: Table) -> Panels:
     """Loss, training error and test error over training, as in the paper."""
     settings = table.rows[0][0]
     places = np.linspace(0, settings["steps"], settings["moments"] + 1)
     note = "A digit for each group of three convolutions from the input on; 0 is frozen."
-    made = [training_panel(table, "Fig. XII (a): training loss", ARMS, places=places, log=True,
-                           y="cross-entropy, mean since the last point", note=note)]  # fmt: skip
+    yield training_panel(table, "Fig. XII (a): training loss", ARMS, places=places, log=True,
+                         y="cross-entropy, mean since the last point", note=note)  # fmt: skip
     for letter, name in (("b", "training"), ("c", "test")):
         title = f"Fig. XII ({letter}): {name} error"
-        made.append(training_panel(table, title, ARMS, name, places=places, y="error, share of 1"))
-    return made
+        yield training_panel(table, title, ARMS, name, places=places, y="error, share of 1")
 
 
 trial = runs.trial

@@ -12,7 +12,7 @@ import normscope as ns
 from normscope.data import FlipAndCrop, load_data
 from normscope.experiments.huang2020 import _training as runs
 from normscope.experiments.huang2020.printed import ARMS, TABLE_A
-from normscope.experiments.observing import Panel, Table, Values, curve
+from normscope.experiments.observing import Panel, Panels, Table, Values, curve
 
 SETUPS = dict(zip(ARMS, ((1e-4, 0.0), (2e-4, 0.0), (1e-4, 0.3)), strict=True))
 HELD = 50_000
@@ -69,21 +69,19 @@ def observe(table: Table) -> Values:
     return made | {name: gain(table, "training", depth, "standard") for name, depth in figures}
 
 
-def panels(table: Table) -> list[Panel]:
+def panels(table: Table) -> Panels:
     """Fig. X, the losses of Fig. XIV, and Table A beside what was measured."""
     measured = Table([row for row in table.rows if row[0]["at"]])
-    made = runs.step_panels(
-        measured, "Fig. X", {"Plain": {"norm": "none"}, "BN": {"norm": "batch"}}, 1.0
-    )
+    yield from runs.step_panels(
+        measured, "Fig. X", {"Plain": {"norm": "none"}, "BN": {"norm": "batch"}}, 1.0)  # fmt: skip
     for depth, rows in TABLE_A.items():
         arm = {"depth": depth, "norm": "batch", "at": ""}
         names = {"ResNet": False, "ResNet_LastBN": True}
         arms = {n: arm | {"setup": "standard", "last": last} for n, last in names.items()}
-        made.append(runs.loss_panel(table, f"Fig. XIV, depth {depth}", arms))
+        yield runs.loss_panel(table, f"Fig. XIV, depth {depth}", arms)
         lines = [curve(f"{n}, printed", ARMS, row, style="dashed")
                  for n, row in zip(names, rows, strict=True)]  # fmt: skip
         for n, last in names.items():
             errors = [100 * table("test", setup=setup, last=last, **arm) for setup in ARMS]
             lines.append(curve(n, ARMS, errors))
-        made.append(Panel(f"Table A, depth {depth}", "setting", "top-1 error, %", tuple(lines)))
-    return made
+        yield Panel(f"Table A, depth {depth}", "setting", "top-1 error, %", tuple(lines))

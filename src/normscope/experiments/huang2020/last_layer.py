@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from normscope.experiments.huang2020 import _training as runs
-from normscope.experiments.observing import Array, Panel, Table, Values, curve, parts
+from normscope.experiments.observing import Array, Panel, Panels, Table, Values, curve, parts
 
 NETS = ("ResNet", "ResNet_LastBN", "PreResNet", "PreResNet without the last BN")
 PLAIN = ("VGG", "ResNet")
@@ -43,18 +43,16 @@ def observe(table: Table) -> Values:
             "secD3-varying": parts(varying)}  # fmt: skip
 
 
-def panels(table: Table) -> list[Panel]:
+def panels(table: Table) -> Panels:
     """lambda_max and kappa_50 of the last layer's input over training, and the loss."""
-    made = []
     plain = [f"plain {name}{end}" for name in PLAIN for end in ("", "_LastBN")]
     for figure, titles in (("Fig. XV", [*NETS]), ("Sec. D.3", plain)):
         for name, label in (("lambda_x", "lambda_max"), ("kappa_x", "kappa_50")):
             values = {title: 10 ** of(table, name, title).T for title in titles}
             lines = tuple(curve(t, runs.steps_of(table), v, log=True) for t, v in values.items())
             shown = f"{figure}: input of the last layer"
-            made.append(Panel(shown, "update", label, lines, log_y=True))
-        made.append(runs.loss_panel(table, figure, {title: {"arm": title} for title in titles}))
-    return made
+            yield Panel(shown, "update", label, lines, log_y=True)
+        yield runs.loss_panel(table, figure, {title: {"arm": title} for title in titles})
 
 
 def named(arm: str, width: int, **settings: Any) -> Values:

@@ -5,7 +5,7 @@ from scipy import stats
 
 from normscope.experiments import observing
 from normscope.experiments.huang2020 import _training as runs
-from normscope.experiments.observing import Array, Panel, Table, Values, columns, curve, parts
+from normscope.experiments.observing import Array, Panel, Panels, Table, Values, curve, parts
 
 INITS = {"lecun-uniform": "random init", "he": "He init"}
 
@@ -25,13 +25,13 @@ def observe(table: Table) -> Values:
     inputs, gradients = (table(name, **plain) for name in runs.MOMENTS)
     moved = np.abs(np.log10(inputs[:, -1]) - np.log10(inputs[:, 0]))
     level = np.log10(table("lambda_g", **bn))
-    spread = level.max(-1) - level.min(-1)
+    spread, names = level.max(-1) - level.min(-1), [f"step {s}" for s in runs.steps_of(table)]
     made: Values = {
         "fig5-a-plain": {"values": slopes(inputs[:, 0, 1:])},
         "fig5-a-plain-kept": {"values": moved.max(-1), "threshold": 1.0},
         "fig5-a-bn": {"values": runs.decades(table, "lambda_x", **bn), "threshold": 1.0},
         "fig5-b-plain": {"values": slopes(gradients[:, 0, 1:-1])},
-        "fig5-b-bn": columns(spread, [f"step {s}" for s in runs.steps_of(table)], threshold=2.0),
+        "fig5-b-bn": observing.columns(spread, names, threshold=2.0),
         "fig5-c": parts({"Plain at ln 10": 0.01 - np.abs(stuck - runs.CHANCE),
                          "BN below 1": 1 - trained}),
         "fig5-f": parts({"Plain trains": runs.CHANCE - he_plain, "BN trains": runs.CHANCE - he_bn,
@@ -59,14 +59,13 @@ def _units(table: Table) -> Values:
     }
 
 
-def panels(table: Table) -> list[Panel]:
+def panels(table: Table) -> Panels:
     """Figs V and VI for both initializations, and Fig. XIII."""
-    made = []
     for init, words in INITS.items():
         arms = {title: {"init": init, "norm": norm} for norm, title in runs.NORMS.items()}
-        made += runs.layer_panels(table, f"Fig. V, {words}", arms, runs.LABELS)
-        made.append(runs.loss_panel(table, f"Fig. V, {words}", arms))
-        made += runs.step_panels(table, f"Fig. VI, {words}", arms, 0.5)[:2]
+        yield from runs.layer_panels(table, f"Fig. V, {words}", arms, runs.LABELS)
+        yield runs.loss_panel(table, f"Fig. V, {words}", arms)
+        yield from runs.step_panels(table, f"Fig. VI, {words}", arms, 0.5)[:2]
     if "dying" in table.names:
         for n in ("dying", "full"):
             lines = []
@@ -75,8 +74,7 @@ def panels(table: Table) -> list[Panel]:
                 for k in (0, -1):
                     shown = f"{title}, {runs.steps_of(table)[k]} updates"
                     lines.append(curve(shown, range(1, v.shape[2] + 1), v[:, k].T))
-            made.append(Panel(f"Fig. XIII: {n} neurons", "layer", f"{n} units", tuple(lines)))
-    return made
+            yield Panel(f"Fig. XIII: {n} neurons", "layer", f"{n} units", tuple(lines))
 
 
 NET, trial = runs.NET, runs.trial

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from normscope.experiments.observing import Panel, Table, Values, curve, every_value
+from normscope.experiments.observing import Panel, Panels, Table, Values, curve, every_value
 from normscope.results import ConditioningCost
 
 ARMS = ("standard", "WD = 0.0002", "DR = 0.3")
@@ -51,16 +51,14 @@ def observe(table: Table) -> Values:
     return made | {"tableA-amplified": {"parts": parts}}
 
 
-def panels(table: Table) -> list[Panel]:
+def panels(table: Table) -> Panels:
     """The two tables as charts."""
-    made = []
     for depth, rows in TABLE_A.items():
         bars = zip(("ResNet", "ResNet_LastBN"), rows, strict=True)
         lines = tuple(curve(name, ARMS, row, style="line") for name, row in bars)
         note = "As printed; one run each, standard error about 0.2 points."
-        made.append(Panel(f"Table A, depth {depth}", "setting", "top-1 error, %", lines, note=note))
+        yield Panel(f"Table A, depth {depth}", "setting", "top-1 error, %", lines, note=note)
     for name, pair in TABLE_B.items():
         shown = zip((name, f"{name}_LastBN"), pair, strict=True)
         lines = tuple(curve(n, DEPTHS, error, style="line") for n, (error, _) in shown)
-        made.append(Panel(f"Table B, {name}", "depth", "test error, %", lines, note="As printed."))
-    return made
+        yield Panel(f"Table B, {name}", "depth", "test error, %", lines, note="As printed.")

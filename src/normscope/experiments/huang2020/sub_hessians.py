@@ -4,7 +4,7 @@ import numpy as np
 from scipy import stats
 
 from normscope.experiments.huang2020._matrices import NORMS, small_images, small_mlp
-from normscope.experiments.observing import Panel, Table, Values, curve, parts
+from normscope.experiments.observing import Panel, Panels, Table, Values, curve, parts
 from normscope.measure import conditioning
 
 
@@ -42,9 +42,8 @@ def observe(table: Table) -> Values:
                                    if n.startswith("BN")})}  # fmt: skip
 
 
-def panels(table: Table) -> list[Panel]:
+def panels(table: Table) -> Panels:
     """Largest and smallest eigenvalues of sub-Hessians beside those of sub-FIMs."""
-    made = []
     for norm, title in NORMS.items():
         arm = {"depth": max(table.values_of("depth")), "norm": norm}
         high, low, fisher = (table(n, **arm).T for n in ("largest", "smallest", "fisher"))
@@ -56,5 +55,4 @@ def panels(table: Table) -> list[Panel]:
             curves.append(curve("sub-Hessian, minus the smallest", hidden, -low[:-1], log=True))
         note = "Without a norm the two are the same matrix."
         shown = f"Sec. B, {title}: sub-Hessians"
-        made.append(Panel(shown, "layer", "eigenvalue", tuple(curves), log_y=True, note=note))
-    return made
+        yield Panel(shown, "layer", "eigenvalue", tuple(curves), log_y=True, note=note)

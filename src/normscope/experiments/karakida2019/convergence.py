@@ -6,7 +6,16 @@ import numpy as np
 import torch
 
 from normscope.experiments.karakida2019 import _common as common
-from normscope.experiments.observing import Curve, Panel, Table, Values, curve, fitted_slope, parts
+from normscope.experiments.observing import (
+    Curve,
+    Panel,
+    Panels,
+    Table,
+    Values,
+    curve,
+    fitted_slope,
+    parts,
+)
 
 NETS = ("relu", "tanh")
 
@@ -46,9 +55,9 @@ def _squares(values: Any) -> Any:
     return (values - values.mean()) ** 2 * len(values) / (len(values) - 1)
 
 
-def panels(table: Table) -> list[Panel]:
+def panels(table: Table) -> Panels:
     """Fig. S.1: standard deviation over networks against the width."""
-    widths, made = table.values_of("width"), []
+    widths = table.values_of("width")
     for network in NETS:
         squares = [_squares(table("pair", width=w, network=network)) for w in widths]
         sd = np.sqrt([s.mean() for s in squares])
@@ -57,8 +66,6 @@ def panels(table: Table) -> list[Panel]:
         line = [sd[0] * (widths[0] / w) ** 0.5 for w in widths]
         curves = (Curve("measured", tuple(map(float, widths)), tuple(sd), *ends),
                   curve("M^(-1/2)", widths, line, style="dashed"))  # fmt: skip
-        made.append(Panel(
-            f"Fig. S.1: {network}", "width M", "standard deviation of q-tilde of layer 1, one pair",
-            curves, True, True, "The deviation falls like one over the root of the width.",
-        ))  # fmt: skip
-    return made
+        label = "standard deviation of q-tilde of layer 1, one pair"
+        note = "The deviation falls like one over the root of the width."
+        yield Panel(f"Fig. S.1: {network}", "width M", label, curves, True, True, note)

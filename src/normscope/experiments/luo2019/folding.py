@@ -8,7 +8,7 @@ import torch
 
 import normscope as ns
 from normscope.experiments.luo2019._training import at, images, loss_of, train
-from normscope.experiments.observing import Panel, Table, Values, columns, parts
+from normscope.experiments.observing import Panels, Table, Values, columns, parts
 from normscope.sweeps.panels import arm_bars, training_panel
 
 ARMS = {"folded": "folded, without batch norm", "control": "control: batch norm kept"}
@@ -68,9 +68,8 @@ def observe(table: Table) -> Values:
     return {"fig4-norm": parts(grown), "fig4-norm-control": parts(beyond), **made}
 
 
-def panels(table: Table) -> list[Panel]:
+def panels(table: Table) -> Panels:
     """Losses over the epochs behind the folding, growth of the weights, sharpness."""
-    made = []
     places = {"train": ", e: training loss", "loss": ", f: validation loss"}
     for net in table.values_of("net"):
         chosen, head = table.where(net=net), f"Luo et al. 2019, Fig. 4 ({_named(net)})"
@@ -79,15 +78,15 @@ def panels(table: Table) -> list[Panel]:
                 for s, v in chosen for arm in ARMS]  # fmt: skip
         split, arms = Table(rows), {word: {"arm": arm} for arm, word in ARMS.items()}
         for key, words in places.items():
-            made.append(training_panel(split, f"{head}{words}", arms, at("curves", key), y="loss",
-                                       x="epoch, from 0", log=key == "train"))  # fmt: skip
+            yield training_panel(split, f"{head}{words}", arms, at("curves", key), y="loss",
+                                 x="epoch, from 0", log=key == "train")  # fmt: skip
         growth = training_panel(split, f"{head}, a-d: growth of the weights", arms, _growth,
                                 x="layer, from 0", y="norm after / before")  # fmt: skip
         sharper = arm_bars(split, f"{head}: sharpness", arms,
                            lambda run: run["sharpness"] / run["first"]["sharpness"],
                            "lambda_max of the Hessian, after / before")  # fmt: skip
-        made += [growth, sharper]
-    return made
+        yield growth
+        yield sharper
 
 
 def _growth(run: Any) -> Any:

@@ -3,7 +3,7 @@
 import numpy as np
 
 import normscope as ns
-from normscope.experiments.observing import Panel, Table, Values, curve, parts
+from normscope.experiments.observing import Panel, Panels, Table, Values, curve, parts
 from normscope.nn.norm import PopulationRefresher
 from normscope.train import adaptive_gamma_decay
 from normscope.train.schedules import EpochDecay
@@ -44,13 +44,11 @@ def observe(table: Table) -> Values:
     return {"fig3": parts(grows), "fig3-pn": lost}
 
 
-def panels(table: Table) -> list[Panel]:
+def panels(table: Table) -> Panels:
     """Both panels of the figure, by epoch."""
-    made = []
     names = {"loss": "validation loss", "train": "training loss", "accuracy": "validation accuracy"}
     for keys in (("train", "loss"), ("accuracy",)):
         curves = [curve(f"{a}, {names[k]}", range(1, 1 + table(k, arm=a).shape[1]),
                         table(k, arm=a).T) for a in ARMS for k in keys]  # fmt: skip
         title = "Luo et al. 2019, Fig. 3: ResNet-18, ImageNet 32 x 32"
-        made.append(Panel(title, "epoch", names[keys[-1]], tuple(curves)))
-    return made
+        yield Panel(title, "epoch", names[keys[-1]], tuple(curves))

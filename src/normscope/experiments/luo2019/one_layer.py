@@ -6,7 +6,8 @@ import numpy as np
 
 import normscope as ns
 from normscope.experiments.luo2019._training import images, loss_of, train
-from normscope.experiments.observing import Panel, Table, Values, by_seed, curve, parts, slopes
+from normscope.experiments.observing import Panel, Panels, Table, Values, curve, parts, slopes
+from normscope.sweeps.table import by_seed
 
 PROTOCOLS = {"epochs": "equal epochs", "updates": "equal updates"}
 NAMES = {"gamma": "mean gamma^2", "product": "mean gamma^2 |w_next|^2", "loss": "validation loss"}
@@ -55,12 +56,10 @@ def observe(table: Table) -> Values:
             "fig2f": slope("loss", *PROTOCOLS)}  # fmt: skip
 
 
-def panels(table: Table) -> list[Panel]:
+def panels(table: Table) -> Panels:
     """Both panels of the figure, and the scale times the weights that follow."""
-    made = []
     for name, place in (("gamma", "e"), ("loss", "f"), ("product", "e, control")):
         found = _over_sizes(table, name, *PROTOCOLS)
         curves = tuple(curve(k, *groups) for k, groups in found.items())
         title = f"Luo et al. 2019, Fig. 2{place}: batch norm at one layer"
-        made.append(Panel(title, "batch size M of the statistics", NAMES[name], curves, log_x=True))
-    return made
+        yield Panel(title, "batch size M of the statistics", NAMES[name], curves, log_x=True)

@@ -8,7 +8,7 @@ import numpy as np
 from torch import nn
 
 import normscope as ns
-from normscope.experiments.observing import Curve, Panel, Table, Values, curve, parts
+from normscope.experiments.observing import Curve, Panel, Panels, Table, Values, curve, parts
 from normscope.experiments.wei2019 import _common as common
 from normscope.experiments.wei2019._common import critical, lambda_of, named, rate_of, spec_of
 
@@ -106,10 +106,9 @@ def _decades(table: Table, loss: str) -> Values:
     return made
 
 
-def panels(table: Table, title: str) -> list[Panel]:
+def panels(table: Table, title: str) -> Panels:
     """Boundary against gamma for each loss: measured intervals, and the theories as lines."""
     network = table.values_of("network")[0]
-    made = []
     for loss in table.values_of("loss"):
         one, curves = usual(table).where(loss=loss), []
         for criterion, words in CRITERIA.items():
@@ -129,8 +128,7 @@ def panels(table: Table, title: str) -> list[Panel]:
             style = "line" if theory == "corrected" else "dashed"
             curves.append(curve(common.SHOWN[theory], grid, line, style=style))
         words = "squared loss" if loss == "mse" else "cross-entropy"
-        made.append(Panel(
+        yield Panel(
             f"{title}, {words}", "gamma at the start", "learning rate", tuple(curves), log_y=True,
             note="Bars span the intervals of all seeds; training is stable below them.",
-        ))  # fmt: skip
-    return made
+        )  # fmt: skip

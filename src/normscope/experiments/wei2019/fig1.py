@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 import normscope as ns
-from normscope.experiments.observing import Array, Panel, Table, Values, curve, exact, parts
+from normscope.experiments.observing import Array, Panel, Panels, Table, Values, curve, exact, parts
 from normscope.experiments.wei2019._common import PLOTTED, SHOWN, THEORIES, critical, named, spec_of
 
 GRID = np.linspace(0.1, 4.1, 21)
@@ -74,9 +74,8 @@ def observe(table: Table) -> Values:
     return found
 
 
-def panels(table: Table) -> list[Panel]:
+def panels(table: Table) -> Panels:
     """The four panels."""
-    made = []
     for network in table.values_of("network"):
         one, conv = table.where(network=network), network.endswith("cnn")
         gammas = [g for g in one.values_of("gamma") if g is not None]
@@ -103,5 +102,4 @@ def panels(table: Table) -> list[Panel]:
             what = "log10 of the critical learning rate" if rates else "lambda_max"
             name = "convolutional" if conv else "fully connected"
             note = "Eq. (45) as printed is above 100,000." if conv and not rates else ""
-            made.append(Panel(f"Fig. 1{letter}: {name}", "gamma", what, tuple(curves), note=note))
-    return made
+            yield Panel(f"Fig. 1{letter}: {name}", "gamma", what, tuple(curves), note=note)

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 import normscope as ns
-from normscope.experiments.observing import Curve, Panel, Table, Values, curve, over_sizes, parts
+from normscope.experiments.observing import Panel, Panels, Table, Values, curve, over_sizes, parts
 from normscope.experiments.wei2019._common import VARIANCES, cnn, mlp
 
 WEIGHT, BIAS = VARIANCES["weight_variance"], VARIANCES["bias_variance"]
@@ -113,18 +113,17 @@ def _step(lower: Values, upper: Values) -> tuple[Any, Any]:
     return lower["sizes"], [np.divide(a, b) for a, b in pairs]
 
 
-def panels(table: Table) -> list[Panel]:
+def panels(table: Table) -> Panels:
     """Order parameters by layer, for the network without and with batch norm."""
-    made, words = [], "batch norm, gamma 1, statistics held constant"
+    words = "batch norm, gamma 1, statistics held constant"
     for gamma, title in ((None, "without batch norm"), (1.0, words)):
         width = table.where(kind="fc").values_of("width")[-1]
         theory = ns.predict(spec("fc", width, gamma), theory="frozen").order_parameters
         one = table.where(kind="fc", gamma=gamma, width=width)
-        curves: list[Curve] = []
+        curves = []
         for name in ("qhat", "qhat_st", "qtilde", "qtilde_st"):
             label = name.replace("_st", ", two samples")
             curves.append(curve(label, range(1, 5), np.concatenate(one(name)).T))
             curves.append(curve(f"{label}: theory", range(1, 5), theory[name], style="dashed"))
         shown = f"Recursions (20)-(25): {title}"
-        made.append(Panel(shown, "layer", "order parameter", tuple(curves)))
-    return made
+        yield Panel(shown, "layer", "order parameter", tuple(curves))
