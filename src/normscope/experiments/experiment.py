@@ -11,7 +11,7 @@ import numpy as np
 
 from normscope.errors import InputError
 from normscope.experiments.claim import paper_file
-from normscope.registry import check_choice, near_match
+from normscope.registry import check_choice
 from normscope.results.ledger import PAPERS
 from normscope.results.panel import Panel
 from normscope.sweeps import Plan, Table, Trial
@@ -103,10 +103,7 @@ class Experiment:
         """Settings and cost at a scale; the paper's own may be those of the desk."""
         if scale == "paper" and self.own_scale and "paper" not in self.scales:
             scale = "desk"
-        if scale not in self.scales:
-            raise InputError(
-                f"{self.id} has no scale {scale!r}. {near_match(scale, [*self.scales])}"
-            )
+        check_choice(f"scale of {self.id}", scale, self.scales)
         return self.scales[scale]
 
 

@@ -2,13 +2,12 @@
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
 from normscope.data import FlipAndCrop
 from normscope.experiments.bjorck2018._common import images, resnet
-from normscope.experiments.observing import Panel, Table, Values, by_seed, curve
+from normscope.experiments.observing import Panel, Panels, Table, Values, by_seed, curve
 from normscope.nn import initialize, lsuv
 from normscope.train import TrainingCurve, evaluate, fit
 
@@ -19,11 +18,10 @@ POINTS = 16  # of a training curve
 PARTS = {"mean and variance": ["mean", "variance"], "variance": ["variance"], "mean": ["mean"]}
 
 
-def trial(
-    arm: str, rate: float, steps: int, seed: int, data: str = "cifar10", depth: int = 14,
-    width: int = 8, samples: int = 5000, tests: int = 10_000, batch: int = 128, ghost: int = 0,
-    half: bool = True, augment: bool = False, curved: bool = False, points: int = POINTS,
-) -> Values:  # fmt: skip
+def trial(arm: str, rate: float, steps: int, seed: int, data: str = "cifar10", depth: int = 14,
+          width: int = 8, samples: int = 5000, tests: int = 10_000, batch: int = 128,
+          ghost: int = 0, half: bool = True, augment: bool = False, curved: bool = False,
+          points: int = POINTS) -> Values:  # fmt: skip
     """Train one network with the paper's schedule; a diverged one is left at chance.
 
     The first word of ``arm`` is ``none``, ``batch``, ``top`` or ``lsuv``, or it names parts of
@@ -46,10 +44,9 @@ def trial(
               augment=FlipAndCrop() if augment else None)  # fmt: skip
     epoch = samples / batch
     count = steps // watch.every + 1
-    made: Values = {
-        "epochs": np.arange(count) * watch.every / epoch,
-        "reached": run.updates_below(1.0, round(epoch)) or steps, "curvature": watch.curvature,
-    }  # fmt: skip
+    made: Values = {"epochs": np.arange(count) * watch.every / epoch,
+                    "reached": run.updates_below(1.0, round(epoch)) or steps,
+                    "curvature": watch.curvature}  # fmt: skip
     for name in ("train", "test"):
         seen_so_far = getattr(watch, name)[: 0 if run.diverged else None]
         made[name] = np.array(seen_so_far + [CHANCE] * (count - len(seen_so_far)))
@@ -60,12 +57,10 @@ def trial(
                    "test_accuracy": other.accuracy}  # fmt: skip
 
 
-def curves(table: Table, title: str, arms: Mapping[str, Mapping[str, Any]]) -> list[Panel]:
+def curves(table: Table, title: str, arms: Mapping[str, Values]) -> Panels:
     """Training and test accuracy over epochs, as in Fig. 1; arms may have different lengths."""
-    made = []
     for name, what in (("train", "training"), ("test", "test")):
         drawn = [curve(label, next(iter(by_seed(table, "epochs", arm).values())),
                        100 * np.array([*by_seed(table, name, arm).values()]).T)
                  for label, arm in arms.items()]  # fmt: skip
-        made.append(Panel(f"{title}: {what} accuracy", "epoch", "accuracy (%)", tuple(drawn)))
-    return made
+        yield Panel(f"{title}: {what} accuracy", "epoch", "accuracy (%)", tuple(drawn))

@@ -35,10 +35,9 @@ DRAWN = [f"{norm} 56 {init}" for norm in ("none", "batch") for init in INITS[1:]
 ARMS = [*ROWS, *OTHERS, *DRAWN]
 
 
-def trial(
-    arm: str, seed: int, data: str = "cifar10", width: int = 8, samples: int = 5000,
-    steps: int = 10, train: int = 180, tol: float = 0.5, depth: int = 0,
-) -> Values:  # fmt: skip
+def trial(arm: str, seed: int, data: str = "cifar10", width: int = 8, samples: int = 5000,
+          steps: int = 10, train: int = 180, tol: float = 0.5,
+          depth: int = 0) -> Values:  # fmt: skip
     """The ceiling of one network, and whether it learns at the paper's rate."""
     drawn = images(data, samples, seed, half=data != "digits")
     net = _network(arm, seed, data, width, depth)
@@ -46,9 +45,8 @@ def trial(
     loss: Any = _centred if arm == "centred" else "cross_entropy"
     if arm == "warm":
         fit(net, drawn, "cross_entropy", lr=1e-4, epochs=1, seed=seed, **options)
-    found = max_stable_lr(
-        net, drawn, loss, steps=steps, seeds=[seed], bracket=(1e-6, 100), tol=tol, **options
-    )
+    found = max_stable_lr(net, drawn, loss, steps=steps, seeds=[seed], bracket=(1e-6, 100), tol=tol,
+                          **options)  # fmt: skip
     failed = [t.lr for t in found.trials if t.diverged]
     high = min(failed, default=math.inf)
     low = max((t.lr for t in found.trials if t.lr < high), default=0.0)

@@ -51,7 +51,7 @@ def panels(table: Table) -> Panels:
     with_norm = {k: v for k, v in arms.items() if v["arm"] != "none"}
     yield from runs.curves(table, "Fig. 1", arms)
     yield from runs.curves(table, "Figs 15, 16", full | {"on top only": {"arm": "top"}} | none)
-    yield from runs.curves(table, "Fig. 17", full | named | none)  # fmt: skip
+    yield from runs.curves(table, "Fig. 17", full | named | none)
     if all(np.isfinite(table("curvature", **arm)).all() for arm in with_norm.values()):
         yield arm_bars(table, "Sec. 2.1: width of minima at equal training loss",
                        with_norm, lambda run: 10 ** run["curvature"],

@@ -2,7 +2,7 @@
 
 from normscope.experiments.bjorck2018 import _runs as runs
 from normscope.experiments.bjorck2018.rates import highest
-from normscope.experiments.observing import Panel, Table, Values, paired
+from normscope.experiments.observing import Panels, Table, Values, paired
 
 ARMS = {"all of batch norm": {"arm": "batch"}, "without affine": {"arm": "mean and variance"}}
 RATES = (0.1, 0.03, 0.01, 0.003, 0.001, 3e-4, 1e-4, 3e-5)
@@ -14,7 +14,7 @@ def observe(table: Table) -> Values:
             "sec2-lr-1e-4": {"holds": abs(highest(table, "none") + 4) < 0.1}}  # fmt: skip
 
 
-def panels(table: Table) -> list[Panel]:
+def panels(table: Table) -> Panels:
     """The left of Fig. 17."""
     return runs.curves(table, "Fig. 17, left", ARMS)
 

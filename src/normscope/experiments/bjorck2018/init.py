@@ -24,9 +24,8 @@ ALIGNED = 0.9  # |sum d| / sum |d| from which on the two are about equal
 LARGEST = 1e300  # stands for an infinite ratio
 
 
-def trial(
-    norm: str, shortcut: str, seed: int, data: str = "cifar10", width: int = 16, batch: int = 128
-) -> Values:
+def trial(norm: str, shortcut: str, seed: int, data: str = "cifar10", width: int = 16,
+          batch: int = 128) -> Values:  # fmt: skip
     """All numbers of one network on one batch."""
     net = resnet(110, norm, seed, data=data, width=width, shortcut=shortcut)
     drawn = images(data, batch, seed)
@@ -41,8 +40,6 @@ def trial(
         "std": np.array([g.std for g in grads]), "kurtosis": np.array([g.kurtosis for g in grads]),
         "mean": np.array([np.abs(s.mean).mean() for s in outs]),
         "variance": np.array([s.variance.mean() for s in outs]),
-        "mean_sd": np.array([np.abs(s.mean).std() for s in outs]),
-        "variance_sd": np.array([s.variance.std() for s in outs]),
         "relative_mean": np.array([_shift(s.mean, s.variance) for s in outs]),
         "channel": np.array([c.mean() for c in channels]),
         "channel_cv": np.array([c.std() / c.mean() for c in channels]),

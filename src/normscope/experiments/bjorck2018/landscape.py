@@ -12,9 +12,8 @@ LEAST = 3e-7  # stands for no step that lowers the loss
 CAP = 1e30  # stands for an overflow in a chart
 
 
-def trial(
-    norm: str, seed: int, data: str = "cifar10", width: int = 16, depth: int = 110, batch: int = 32
-) -> Values:
+def trial(norm: str, seed: int, data: str = "cifar10", width: int = 16, depth: int = 110,
+          batch: int = 32) -> Values:  # fmt: skip
     """Losses along minus the gradient, before training and after four updates."""
     net = resnet(depth, norm, seed, data=data, width=width)
     drawn = images(data, 5 * batch, seed)
@@ -23,9 +22,8 @@ def trial(
     made: Values = {}
     for name, chosen in (("first", batches[0]), ("fifth", batches[4])):
         if name == "fifth":
-            ns.fit(
-                net, batches[:4], "cross_entropy", lr=RATES[norm], momentum=0.9, steps=4, seed=seed
-            )
+            ns.fit(net, batches[:4], "cross_entropy", lr=RATES[norm], momentum=0.9, steps=4,
+                   seed=seed)  # fmt: skip
         found = ns.landscape(net, [chosen], "cross_entropy", distances=STEPS, layers=[1])
         made[name] = np.nan_to_num(found.loss, nan=CAP, posinf=CAP)
         made[f"{name}_decrease"] = found.largest_decrease or LEAST

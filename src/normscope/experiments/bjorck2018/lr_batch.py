@@ -24,10 +24,9 @@ def observe(table: Table) -> Values:
 
 def panels(table: Table) -> list[Panel]:
     """Accuracy of the arms."""
-    bars = arm_bars(
-        table, "Sec. 2.1: equal rate over batch size", ARMS,
-        lambda run: 100 * run["test_accuracy"], "test accuracy (%)", x="arm",
-    )  # fmt: skip
+    bars = arm_bars(table, "Sec. 2.1: equal rate over batch size",
+                    ARMS, lambda run: 100 * run["test_accuracy"], "test accuracy (%)",
+                    x="arm")  # fmt: skip
     return [bars, *runs.curves(table, "Sec. 2.1", ARMS)]
 
 

@@ -7,16 +7,8 @@ from scipy import stats
 
 from normscope.checks import Array
 from normscope.experiments.bjorck2018._common import density, slope
-from normscope.experiments.observing import (
-    Panel,
-    Panels,
-    Table,
-    Values,
-    columns,
-    curve,
-    over_sizes,
-    parts,
-)
+from normscope.experiments.observing import Panel, Panels, Table, Values, columns, curve, parts
+from normscope.results.observations import over_sizes
 from normscope.results.rules import fitted_slope
 from normscope.theory import randmat
 
@@ -39,8 +31,7 @@ def trial(size: int, seed: int) -> Values:
         "over_median": [float(s[0] / np.median(s)) for s in rows],
         "kurtosis": [float(stats.kurtosis(s, fisher=False)) for s in rows],
         "mean_square": [float(np.mean(s**2)) for s in rows],
-        "densities": np.array([density(s) for s in rows]),
-    }
+        "densities": np.array([density(s) for s in rows])}  # fmt: skip
 
 
 def _printed_distance(values: Array, factors: int) -> float:

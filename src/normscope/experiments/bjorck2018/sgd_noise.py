@@ -25,9 +25,7 @@ def trial(seed: int, data: str, samples: int, draws: int, coupled: int) -> Value
     exact = ns.gradient_noise(net, drawn, "cross_entropy", batch_sizes=sizes)
     formulas = (exact.with_replacement[0], exact.without_replacement[0])
     rng = numpy_generator(seed, "batches")
-    spread = float(np.trace(gram) ** 2 / np.sum(gram**2))  # effective dimension of the noise
-    made: Values = {"sizes": sizes, "dimension": spread, "unbiased": []}
-    made |= {"ratio": [], "ratio_without": []}
+    made: Values = {"sizes": sizes, "unbiased": [], "ratio": [], "ratio_without": []}
     for i, size in enumerate(sizes):
         counts = rng.multinomial(size, np.full(samples, 1 / samples), draws)
         others = np.array([np.isin(np.arange(samples), rng.permutation(samples)[:size])

@@ -24,9 +24,8 @@ def trial(arm: str, seed: int, data: str = "cifar10", width: int = 8, depth: int
     net = resnet(depth, norm, seed, data=data, width=width)
     options: Values = {"momentum": 0.9, "batch_size": batch, "seed": seed}
     if arm == "diverging":
-        run = fit(
-            net, drawn, "cross_entropy", lr=RATES[arm], steps=steps, divergence=None, **options
-        )
+        run = fit(net, drawn, "cross_entropy", lr=RATES[arm], steps=steps, divergence=None,
+                  **options)  # fmt: skip
         late = float(np.mean(run.losses[-20:]))
         return {"jumped": not np.max(run.losses) <= 1e3, "late": late if late < 1e30 else 1e30}
     noise = [_noise(net, drawn, batch, RATES[norm])]

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 import normscope as ns
-from normscope.data import DataSet, FlipAndCrop, load_data
-from normscope.experiments.huang2020._training import DIVERGED, late
+from normscope.data import FlipAndCrop
+from normscope.experiments.huang2020._training import DIVERGED, images_of, late
 from normscope.train import Event, evaluate, fit
 
 
@@ -21,7 +21,7 @@ def trial(net: str, seed: int, *, norm: str = "none", last: bool = False, init: 
     last layer. ``images`` and ``test`` are numbers of images, 0 for all. The training error is
     that of as many training images as there are test images.
     """
-    seen, held = (_part(data, split, n, seed, shrink) for split, n in
+    seen, held = (images_of(data, split, n, seed, shrink) for split, n in
                   (("train", images), ("test", test)))  # fmt: skip
     places = ("before-last",) if last else ()
     named = None if norm == "none" else norm
@@ -44,9 +44,3 @@ def trial(net: str, seed: int, *, norm: str = "none", last: bool = False, init: 
     losses = [min(DIVERGED, s.mean()) if len(s) and np.isfinite(s).all() else DIVERGED
               for s in spans]  # fmt: skip
     return errors | {"losses": losses, "late": late(run), "diverged": run.diverged}
-
-
-def _part(data: str, split: str, count: int, seed: int, shrink: int) -> DataSet:
-    part = load_data(data, split)
-    part = part.subset(count, seed) if count else part
-    return part.downsample(shrink) if shrink > 1 else part

@@ -1,7 +1,6 @@
 """Figures I to IV: full curvature matrices of small MLPs and their blocks, without and with BN."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -34,15 +33,13 @@ def small_mlp(inputs: int, depth: int, width: int, norm: str, seed: int) -> torc
     return net.double()
 
 
-def trial(
-    depth: int, width: int, norm: str, kind: str, samples: int, data: str, seed: int
-) -> Values:
+def trial(depth: int, width: int, norm: str, kind: str, samples: int, data: str,
+          seed: int) -> Values:  # fmt: skip
     """Spectra of the matrix of all weights and of its blocks, for one network and kind."""
     x, y = small_images(data, samples, seed)
     net = small_mlp(x.shape[1], depth, width, norm, seed)
-    found = ns.conditioning(
-        net, (x, y), "cross_entropy", kind=kind, exact="full", batch_size=samples, seed=seed
-    )
+    found = ns.conditioning(net, (x, y), "cross_entropy", kind=kind, exact="full",
+                            batch_size=samples, seed=seed)  # fmt: skip
     spectra = [b.spectrum for b in (found.full, *found.blocks) if b is not None]
     known = [s for s in spectra if isinstance(s, MomentSpectrum)]
     loss = torch.nn.functional.cross_entropy(net(x), y)
@@ -101,7 +98,7 @@ def observe(table: Table) -> Values:
     return made
 
 
-def _factored(table: Table, kind: str) -> Iterator[tuple[str, Any]]:
+def _factored(table: Table, kind: str) -> Iterator[tuple[str, Array]]:
     """How many decades the factored lambda_max is away from the exact one, in any direction."""
     for norm, title in NORMS.items():
         exact = table("largest", norm=norm, kind=kind)[:, 1:]

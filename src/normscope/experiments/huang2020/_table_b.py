@@ -39,9 +39,8 @@ def observe(table: Table) -> Values:
     if family == "VGG":
         stuck = {f"depth {cell} at chance": NEAR - abs(late_of(table, depth=d, last=False) - CHANCE)
                  for cell, d in [*zip(DEPTHS, depths, strict=True)][2:]}  # fmt: skip
-        made[f"{name}-depth"] = parts(
-            {"slope of the error": observing.slopes(depths, bare.T)} | stuck
-        )
+        made[f"{name}-depth"] = parts({"slope of the error": observing.slopes(depths, bare.T)}
+                                      | stuck)  # fmt: skip
         with_bn = CHANCE - NEAR - late_of(table, depth=depths[2], last=True)
         made["tableB-rescue"] = parts({"with": with_bn, "without": stuck["depth 56 at chance"]})
     return made

@@ -1,7 +1,5 @@
 """Figure VII: the 20-layer MLP under Adam, Plain and BN."""
 
-from typing import Any
-
 import numpy as np
 
 from normscope.experiments.huang2020 import _training as runs
@@ -20,7 +18,7 @@ def best(table: Table) -> dict[str, Values]:
     return arms
 
 
-def rise(table: Table, name: str, **arm: Any) -> Array:
+def rise(table: Table, name: str, **arm: object) -> Array:
     """Decades by which the smallest lambda_max of all layers rises in training."""
     values = np.log10(table(name, **arm)).min(-1)
     return np.asarray(values[:, -1] - values[:, 0])
@@ -42,8 +40,7 @@ def observe(table: Table) -> Values:
         kappas |= {f"{words}, {step}": part for step, part in found.items()}
     return made | {
         "fig7-conditioning": parts(kappas),
-        "fig7-protocol": {"holds": [arm["lr"] in RATES for arm in arms.values()]},
-    }
+        "fig7-protocol": {"holds": [arm["lr"] in RATES for arm in arms.values()]}}  # fmt: skip
 
 
 def panels(table: Table) -> list[Panel]:

@@ -23,9 +23,8 @@ def observe(table: Table) -> Values:
             found = runs.kappa_parts(table, f"kappa_{side}", (0.8, 1.0), arms[0], arms[1])
             made[f"{figure}-{panel}"] = found
         made[f"{figure}-c"] = {"values": late[0] - late[1]}
-        made[f"secC1-lr01-{name[:-2]}"] = parts({
-            "not at 0.1": late[2] - (runs.CHANCE - 0.01), "at 0.01": runs.CHANCE - late[0]
-        })  # fmt: skip
+        made[f"secC1-lr01-{name[:-2]}"] = parts({"not at 0.1": late[2] - (runs.CHANCE - 0.01),
+                                                 "at 0.01": runs.CHANCE - late[0]})  # fmt: skip
     return made
 
 

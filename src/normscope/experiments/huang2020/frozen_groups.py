@@ -27,8 +27,7 @@ def observe(table: Table) -> Values:
         "fig12-a": parts(fallen),
         "fig12-a-order": parts({"00001 against 11111": ends, "Kendall's tau": tau}),
         "fig12-b": {"values": paired(table, lambda run: run["training"][-1], MOST, NONE)},
-        "fig12-c": {"values": paired(table, lambda run: run["test"][-1], MOST, NONE)},
-    }
+        "fig12-c": {"values": paired(table, lambda run: run["test"][-1], MOST, NONE)}}  # fmt: skip
 
 
 def panels(table: Table) -> Panels:

@@ -3,7 +3,7 @@
 import numpy as np
 
 from normscope.experiments.huang2020 import mlp_training
-from normscope.experiments.observing import Panel, Table, Values
+from normscope.experiments.observing import Panels, Table, Values
 
 
 def signs(table: Table, batch: int) -> dict[str, float]:
@@ -22,7 +22,7 @@ def observe(table: Table) -> Values:
     return {"secC1-gd-sgd": {"holds": [sgd[name] == full[name] for name in sgd]}}
 
 
-def panels(table: Table) -> list[Panel]:
+def panels(table: Table) -> Panels:
     """Figs V and VI of gradient descent."""
     return mlp_training.panels(table.where(batch=max(table.values_of("batch"))))
 

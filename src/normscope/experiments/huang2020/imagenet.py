@@ -26,17 +26,15 @@ def trial(depth: int, norm: str, last: bool, setup: str, data: str, batch: int, 
     place = data.replace("$DATA", os.environ.get("NORMSCOPE_DATA", "."))
     seen, held = (load_data(place, split) for split in ("train", "test"))
     decay, dropout = SETUPS[setup]
-    model = ns.network(
-        f"imagenet-resnet{depth}", norm=None if norm == "none" else norm, dropout=dropout,
-        extra_norms=("before-last",) if last else (), init="he-fan-out", seed=seed,
-        classes=seen.num_classes, width=width,
-    )  # fmt: skip
+    model = ns.network(f"imagenet-resnet{depth}", norm=None if norm == "none" else norm,
+                       dropout=dropout, extra_norms=("before-last",) if last else (),
+                       init="he-fan-out", seed=seed, classes=seen.num_classes,
+                       width=width)  # fmt: skip
     moments = runs.second_moments(model, seen, at, batch)
-    run = ns.fit(
-        model, seen, "cross_entropy", lr=0.1, momentum=0.9, weight_decay=decay, schedule="epoch",
-        steps=steps or 100 * (len(seen) // batch), batch_size=batch, drop_last=True, seed=seed,
-        augment=FlipAndCrop(), callbacks=[moments] if at else [],
-    )  # fmt: skip
+    run = ns.fit(model, seen, "cross_entropy", lr=0.1, momentum=0.9, weight_decay=decay,
+                 schedule="epoch", steps=steps or 100 * (len(seen) // batch), batch_size=batch,
+                 drop_last=True, seed=seed, augment=FlipAndCrop(),
+                 callbacks=[moments] if at else [])  # fmt: skip
     sample = seen.rows(np.arange(min(HELD, len(seen))))
     shares = [ns.evaluate(model, part).accuracy for part in (sample, held)]
     errors: Values = {n: 1 - (v or 0.0) for n, v in zip(ERRORS, shares, strict=True)}
@@ -58,11 +56,10 @@ def observe(table: Table) -> Values:
     """Observations of Fig. X, Fig. XIV and Table A."""
     measured = Table([row for row in table.rows if row[0]["at"]])
     plain, bn = {"norm": "none"}, {"norm": "batch"}
-    made: Values = {
-        "fig10-a": runs.kappa_parts(measured, "kappa_x", (1.0,), plain, bn),
-        "fig10-b": runs.kappa_parts(measured, "kappa_g", (1.0,), plain, bn),
-        "fig10-c": {"values": runs.late_of(measured, **plain) - runs.late_of(measured, **bn)},
-    }
+    made: Values = {"fig10-a": runs.kappa_parts(measured, "kappa_x", (1.0,), plain, bn),
+                    "fig10-b": runs.kappa_parts(measured, "kappa_g", (1.0,), plain, bn),
+                    "fig10-c": {"values": runs.late_of(measured, **plain) - runs.late_of(
+                        measured, **bn)}}  # fmt: skip
     cells = [(depth, setup) for depth in TABLE_A for setup in ARMS]
     made |= {f"tableA-{k}": gain(table, "test", *cell) for k, cell in enumerate(cells, 1)}
     figures = zip(("fig14-a", "fig14-b"), TABLE_A, strict=True)

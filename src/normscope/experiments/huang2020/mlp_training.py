@@ -55,8 +55,7 @@ def _units(table: Table) -> Values:
     bn = [table(n, init="he", norm="batch") for n in counts]
     return {f"fig13-{n}": {"values": rho} for n, rho in rows.items()} | {
         "fig13-bn": {"holds": [not np.any(seed) for seed in bn[0] + bn[1]]},
-        "fig13-training": parts({n: v[:, -1].sum(-1) for n, v in counts.items()}),
-    }
+        "fig13-training": parts({n: v[:, -1].sum(-1) for n, v in counts.items()})}  # fmt: skip
 
 
 def panels(table: Table) -> Panels:

@@ -38,8 +38,7 @@ def trial() -> Values:
     cost = ConditioningCost(depth=8, width=24, samples=60000)  # of Fig. I
     ratios = {
         "secB-cost-full": np.divide(cost.full, cost.blocks) / (8, 8**2),
-        "secB-cost-factored": np.divide(cost.blocks, cost.factored) / (24**2, 24**3),
-    }
+        "secB-cost-factored": np.divide(cost.blocks, cost.factored) / (24**2, 24**3)}  # fmt: skip
     made: Values = {n: {"error": float(np.abs(v - 1).max())} for n, v in ratios.items()}
     return made | {"tableA-amplified": {"parts": parts}, "tableB-printed": {"holds": holds}}
 

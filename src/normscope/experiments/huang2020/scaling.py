@@ -17,9 +17,8 @@ BEFORE = np.array([math.prod(FACTORS[:k]) for k in range(DEPTH)])  # of the laye
 BEHIND = TOTAL / BEFORE / OWN  # of the layers above
 
 
-def make(
-    activation: str, norm: str | None, seed: int, eps: float = 0.0, *, last: bool
-) -> nn.Module:
+def make(activation: str, norm: str | None, seed: int, eps: float = 0.0, *,
+         last: bool) -> nn.Module:  # fmt: skip
     """The network 8-12-12-12-5 in float64, without biases."""
     options = {"norm_options": {"eps": eps}} if norm else {}
     extra = ("output",) if last else ()
@@ -51,9 +50,8 @@ def theorem1(activation: str, x: Tensor, target: Tensor, seed: int) -> dict[str,
     """Errors of Theorem 1 and its equations, for the two losses that have a mu."""
     net = make(activation, None, seed, last=False)
     other = scaled(net)
-    losses: list[tuple[Loss, float]] = [
-        (lambda out: (out * target).sum(), 1.0), (lambda out: (out**2).sum() / 2, TOTAL)
-    ]  # fmt: skip
+    losses: list[tuple[Loss, float]] = [(lambda out: (out * target).sum(), 1.0),
+                                        (lambda out: (out**2).sum() / 2, TOTAL)]  # fmt: skip
     worst: dict[str, float] = {}
     for loss, mu in losses:
         old, new = layer_signals(net, x, loss), layer_signals(other, x, loss)
@@ -134,9 +132,8 @@ def _by_hand(net: nn.Module, x: Tensor, target: Tensor) -> dict[str, float]:
 
 def _not_a_multiple(net: nn.Module, x: Tensor, labels: Tensor) -> float:
     """What is left of the scaled network's dL/dh_K when the best multiple is taken off."""
-    pair = [
-        layer_signals(n, x, lambda out: _cross_entropy(out, labels)) for n in (net, scaled(net))
-    ]
+    pair = [layer_signals(n, x, lambda out: _cross_entropy(out, labels))
+            for n in (net, scaled(net))]  # fmt: skip
     old, new = (found["dh"][-1].flatten() for found in pair)
     return float((new - old * (new @ old) / (old @ old)).norm() / new.norm())
 

@@ -13,9 +13,8 @@ def trial(depth: int, width: int, norm: str, samples: int, data: str, seed: int)
     x, y = small_images(data, samples, seed)
     net = small_mlp(x.shape[1], depth, width, norm, seed)
     kind = "true" if norm == "none" else "sampled"  # with batch statistics one pass a sample
-    found = conditioning(
-        net, (x, y), "cross_entropy", kind=kind, exact="blocks", hessian=True, batch_size=samples
-    )
+    found = conditioning(net, (x, y), "cross_entropy", kind=kind, exact="blocks", hessian=True,
+                         batch_size=samples)  # fmt: skip
     spectra = [block.spectrum for block in found.hessians if block.spectrum is not None]
     return {"largest": [float(s.values[0]) for s in spectra],
             "smallest": [float(s.values[-1]) for s in spectra],

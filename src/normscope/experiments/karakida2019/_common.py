@@ -72,9 +72,8 @@ def spectrum(matrix: Array) -> dict[str, float]:
             "second": float((square**2).sum())}  # fmt: skip
 
 
-def over_widths(
-    table: Table, name: str | Callable[[int], Array], theory: Any, **where: Any
-) -> dict[str, Any]:
+def over_widths(table: Table, name: str | Callable[[int], Array], theory: Any,
+                **where: Any) -> dict[str, Any]:  # fmt: skip
     """What the rule ``formula`` reads: values of all networks at each width, and the theory's."""
     widths = table.where(**where).values_of("width")
     get: Any = name if callable(name) else lambda width: table(name, width=width, **where)
@@ -108,9 +107,8 @@ def limit(found: dict[str, Any]) -> dict[str, Any]:
 
 
 @cache
-def prediction(
-    network: str, width: int, samples: int, outputs: int = 1, **options: Any
-) -> ns.Prediction:
+def prediction(network: str, width: int, samples: int, outputs: int = 1,
+               **options: Any) -> ns.Prediction:  # fmt: skip
     """The theory of a network with three layers of equal width."""
     return ns.predict(spec(network, [width] * 3 + [outputs], **options), samples=samples)
 
@@ -140,9 +138,8 @@ def arccosine_hat(overlap: float) -> float:
     return float(arccosine_kernel(overlap)) / 2
 
 
-def width_panel(
-    title: str, table: Table, curves: dict[str, tuple[Any, str]], note: str = "", **where: Any
-) -> Panel:
+def width_panel(title: str, table: Table, curves: dict[str, tuple[Any, str]], note: str = "",
+                **where: Any) -> Panel:  # fmt: skip
     """lambda_max over the width: a curve is a name in the table or a function, and its style."""
     widths = table.where(**where).values_of("width")
 

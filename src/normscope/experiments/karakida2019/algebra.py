@@ -212,8 +212,7 @@ def _theory() -> Values:
     cases = [(n, *v) for n in names for v in ((3.0, 0.64), (2.0, 0.1), (1.0, 0.5))]
     made: list[Any] = [
         ns.predict(ns.mlp([100, 100, 100, 1], activation=n, weight_variance=w, bias_variance=b))
-        for n, w, b in [*cases, ("relu", 2.0, 0.0)]
-    ]
+        for n, w, b in [*cases, ("relu", 2.0, 0.0)]]  # fmt: skip
     off = [abs(common.arccosine_hat(-1 / (10**k - 1)) - 0.5 / math.pi) for k in range(1, 7)]
     return {"kappa-order": {"holds": [bool(p.kappa1 > p.kappa2 > 0) for p in made]},
             "wei-consistent": {"holds": [b < a / 5 for a, b in pairwise(off)]}}  # fmt: skip

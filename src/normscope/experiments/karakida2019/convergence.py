@@ -6,16 +6,8 @@ import numpy as np
 import torch
 
 from normscope.experiments.karakida2019 import _common as common
-from normscope.experiments.observing import (
-    Curve,
-    Panel,
-    Panels,
-    Table,
-    Values,
-    curve,
-    fitted_slope,
-    parts,
-)
+from normscope.experiments.observing import Curve, Panel, Panels, Table, Values, curve, parts
+from normscope.results.rules import fitted_slope
 
 NETS = ("relu", "tanh")
 

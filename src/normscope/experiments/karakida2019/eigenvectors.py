@@ -1,7 +1,5 @@
 """Theorem 3.1 and Lemmas A.1, A.2: the mean gradients are the leading eigenvectors."""
 
-from typing import Any
-
 import numpy as np
 from scipy.sparse.linalg import eigsh
 
@@ -41,7 +39,7 @@ def observe(table: Table) -> Values:
     plain = [(n, c) for n in ("relu", "tanh") for c in table.where(network=n).values_of("outputs")]
     layer = [("relu-layer", c) for c in table.where(network="relu-layer").values_of("outputs")]
 
-    def orders(cells: Any, name: str, end: str = "", **limit: float) -> Values:
+    def orders(cells: list[tuple[str, int]], name: str, end: str = "", **limit: float) -> Values:
         return {f"{n}, C={c}{end}": common.order(table, name, network=n, outputs=c, **limit)
                 for n, c in cells}  # fmt: skip
 

@@ -43,9 +43,8 @@ def observe(table: Table) -> Values:
     paper = [c for c in cells if c[0] in ("relu", "tanh")]
     square = [c for c in paper if c[1] == "T=M"]
 
-    def at(
-        cell: Cell, name: str, theory: Callable[[Any], Any], few: int = 0, **options: Any
-    ) -> Any:
+    def at(cell: Cell, name: str, theory: Callable[[Any], Any], few: int = 0,
+           **options: Any) -> Any:  # fmt: skip
         def value(width: int) -> float:
             return float(theory(_prediction(cell, width, few, **options)))
 
@@ -122,10 +121,8 @@ def _inside(table: Table, cell: Cell, side: str) -> Values:
 
 def panels(table: Table) -> list[Panel]:
     """Fig. 1: lambda_max over the width, with and without the mean."""
-    note = (
-        "With the mean of the outputs subtracted, the largest eigenvalue grows more slowly than "
-        "the root of the width."
-    )
+    note = "With the mean of the outputs subtracted, the largest eigenvalue grows more slowly than "
+    note += "the root of the width."
 
     def panel(cell: Cell, side: str) -> Panel:
         def bound(width: int) -> Any:

@@ -16,15 +16,16 @@ def trial(network: str, width: int, samples: str, depth: int, seed: int) -> Valu
     widths, count = [width] * depth + [1], {"T=M": width, "T=2M": 2 * width, "T=100": 100}[samples]
     of = common.spec(network, widths, norm="batch")
     found: Values = common.spectrum(common.gram(of, count, seed))
+
+    def top(other: Any, **options: Any) -> float:
+        return common.spectrum(common.gram(other, count, seed, **options))["top"]
+
     if samples == "T=100":
-        found["frozen"] = common.spectrum(common.gram(of, count, seed, statistics="frozen"))["top"]
-        found["plain"] = common.spectrum(common.gram(common.spec(network, widths), count, seed))[
-            "top"
-        ]
+        found["frozen"] = top(of, statistics="frozen")
+        found["plain"] = top(common.spec(network, widths))
         if width <= 100:
             moved = common.spec(network, widths, norm="batch", bias_variance=5.0)
-            other = common.spectrum(common.gram(moved, count, seed))["top"]
-            found["bias"] = abs(other / found["top"] - 1)
+            found["bias"] = abs(top(moved) / found["top"] - 1)
     return found
 
 
@@ -81,11 +82,10 @@ def observe(table: Table) -> Values:
 def panels(table: Table) -> list[Panel]:
     """lambda_max over the width, with and without batch norm in the hidden layers."""
     curves: Values = {
-        "no norm": ("plain", "points"),
-        "batch norm, statistics frozen": ("frozen", "points"),
+        "no norm": ("plain", "points"), "batch norm, statistics frozen": ("frozen", "points"),
         "batch norm": ("top", "points"),
-        "bound (22)": (lambda w: common.prediction("relu", w, 100, norm="batch").lower, "line"),
-    }
+        "bound (22)": (lambda w: common.prediction("relu", w, 100, norm="batch").lower,
+                       "line")}  # fmt: skip
     title = "Theorem 3.4: batch norm in the hidden layers, ReLU, 100 samples"
     note = "Batch norm in the hidden layers lowers the constant, but not the order in the width."
     where = {"network": "relu", "depth": 3, "samples": "T=100"}

@@ -1,7 +1,5 @@
 """Eq. (19): mean, variance and both in a batch norm on the outputs."""
 
-from typing import Any
-
 import torch
 
 from normscope.experiments.karakida2019 import _common as common
@@ -19,7 +17,7 @@ def trial(network: str, width: int, seed: int) -> Values:
     spectra = gram_spectrum(risk, last_norm=tuple(ARMS))
     with torch.no_grad():
         outputs = risk.model(risk.batches[0].inputs)
-    made: Any = common.prediction(network, width, width, OUTPUTS)
+    made = common.prediction(network, width, width, OUTPUTS)
     sizes = {"samples": width, "variances": outputs.var(0, correction=0).numpy()}
     _, _, trace, lower, upper = last_batch_norm_bounds(made.A1, made.A2, **sizes)
     both = spectra[-1]

@@ -58,8 +58,7 @@ def observe(table: Table) -> Values:
         """What the printed denominator of (S.87) makes of q-tilde of layer 2."""
         _, weights, biases = common.NETWORKS[net]
         return (weights * theory(net, "qhat", 1) + biases) / (
-            weights * theory(net, "qtilde", 0) + biases
-        )
+            weights * theory(net, "qtilde", 0) + biases)  # fmt: skip
 
     def moment(net: str, name: str, k: int) -> Values:
         expected = theory(net, "q", k - 1) if name == "var" else 0.0

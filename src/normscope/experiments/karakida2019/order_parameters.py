@@ -31,11 +31,10 @@ def observe(table: Table) -> Values:
     plain = [(n, {"network": n, "norm": None, "samples": 100}) for n in ("relu", "tanh")]
     normed = {"norm": "batch"}
     sizes = table.where(norm="batch").values_of("samples")
-    return {
-        "eq5": parts({f"{n}, {q}, layer {k}": part(q, k, **w)
-                      for n, w in plain for q in NAMES[:2] for k in (1, 2, 3)}),
-        "eq7": parts({f"{n}, {q}, layer {k + 1}": part(q, k, **w)
-                      for n, w in plain for q in NAMES[2:] for k in (0, 1, 2)}),
-        "thm3.4-J": parts({f"{n}, T={t}, {q}": part(q, 3, network=n, samples=t, **normed)
-                           for n in ("relu", "relu-layer") for t in sizes for q in NAMES[:2]}),
-    }  # fmt: skip
+    return {"eq5": parts({f"{n}, {q}, layer {k}": part(q, k, **w) for n, w in plain
+                          for q in NAMES[:2] for k in (1, 2, 3)}),
+            "eq7": parts({f"{n}, {q}, layer {k + 1}": part(q, k, **w) for n, w in plain
+                          for q in NAMES[2:] for k in (0, 1, 2)}),
+            "thm3.4-J": parts({f"{n}, T={t}, {q}": part(q, 3, network=n, samples=t, **normed)
+                               for n in ("relu", "relu-layer") for t in sizes
+                               for q in NAMES[:2]})}  # fmt: skip

@@ -1,7 +1,5 @@
 """Fig. 1 and Theorems 3.4 and 4.1 on images, which the paper does not show."""
 
-from typing import Any
-
 import numpy as np
 import torch
 
@@ -33,7 +31,7 @@ def _norms(x: torch.Tensor, widths: list[int], seed: int) -> Values:
     last = common.spec("relu-layer", widths, norm="layer", last_norm="layer")
     risks = [common.risk(s, len(x), seed, inputs=x) for s in (batch, last)]
     tops = [ns.top_eigenvalues(ns.fisher(risk)).values[0] for risk in risks]
-    made: Any = [predict(s, samples=len(x)) for s in (batch, layer)]
+    made = [predict(s, samples=len(x)) for s in (batch, layer)]
     with torch.no_grad():
         out = common.built(layer, seed)(x).numpy()
     etas = output_norm_statistics(out)

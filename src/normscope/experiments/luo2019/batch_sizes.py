@@ -1,13 +1,12 @@
 """Fig. 2a, b, g, h and App. B.3: batch sizes, population norm, dropout, weight norm."""
 
-from typing import Any
-
 import numpy as np
 
 import normscope as ns
 from normscope.experiments.luo2019._training import images, train
-from normscope.experiments.observing import Panel, Table, Values, by_seed, parts, training_panel
+from normscope.experiments.observing import Array, Panel, Table, Values, by_seed, parts
 from normscope.nn.norm import PopulationRefresher
+from normscope.sweeps.panels import training_panel
 from normscope.train import adaptive_gamma_decay, gamma_decay
 
 LARGE = 8  # times the batch size of the others, and twice their epochs
@@ -52,14 +51,14 @@ def observe(table: Table) -> Values:
     """Differences between arms of the same seed."""
     epochs = len(next(iter(by_seed(table, "loss", {"arm": "BN 128"}).values())))
 
-    def values(arm: str, key: str, epoch: int) -> Any:
+    def values(arm: str, key: str, epoch: int) -> Array:
         get = {"gap": lambda run: run["loss"][epoch] - run["train"][epoch],
                "lost": lambda run: -run["accuracy"][epoch],
                "loss": lambda run: run["loss"][epoch]}[key]  # fmt: skip
         found = by_seed(table, get, {"arm": arm})
         return np.array([found[seed] for seed in sorted(found)])
 
-    def worse(a: str, b: str, *keys: str, at: tuple[int, int] = (-1, -1), view: str = "") -> Any:
+    def worse(a: str, b: str, *keys: str, at: tuple[int, int] = (-1, -1), view: str = "") -> Values:
         """How much worse arm a is than arm b."""
         words = {"loss": "validation loss", "lost": "accuracy lost", "gap": "gap to training loss"}
         return {view + words[key]: values(a, key, at[0]) - values(b, key, at[1]) for key in keys}

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from normscope.experiments.luo2019._common import by_load
+from normscope.experiments.luo2019._training import by_load
 from normscope.experiments.observing import Array, Panel, Table, Values, curve, parts
 from normscope.theory import teacher_student as ts
 
@@ -29,8 +29,7 @@ def observe(table: Table) -> Values:
     theories = {
         "vanilla": lambda a: ts.least_squares_error(a, noise_variance=NOISE),
         "printed": lambda a: ts.ridge_error(a, lam=ZETA, noise_variance=NOISE),
-        "decay": lambda a: ts.weight_norm_error(a, zeta=ZETA, noise_variance=NOISE),
-    }
+        "decay": lambda a: ts.weight_norm_error(a, zeta=ZETA, noise_variance=NOISE)}  # fmt: skip
 
     def off(name: str, theory: str, alpha: float) -> Array:
         return table(name, alpha=alpha) / theories[theory](alpha).error[0] - 1

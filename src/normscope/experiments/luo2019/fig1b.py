@@ -1,11 +1,9 @@
 """Fig. 1b: generalization error of ReLU students over the load P / N."""
 
-from typing import Any
-
 import numpy as np
 
-from normscope.experiments.luo2019._common import by_load
-from normscope.experiments.observing import Panel, Table, Values, curve, over_sizes, parts
+from normscope.experiments.luo2019._training import by_load
+from normscope.experiments.observing import Array, Panel, Table, Values, curve, over_sizes, parts
 from normscope.theory import teacher_student as ts
 
 NOISE, BATCH = 0.25, 16  # the text's M; the caption has 32
@@ -39,8 +37,8 @@ def observe(table: Table) -> Values:
     def published(alpha: float) -> float:
         return float(ts.published_relu_error(alpha, noise_variance=NOISE).error[0])
 
-    def highest(name: str) -> Any:
-        return np.log10(np.max([large(name, alpha=a) for a in peak], 0))
+    def highest(name: str) -> Array:
+        return np.asarray(np.log10(np.max([large(name, alpha=a) for a in peak], 0)))
 
     theory = {a: {"values": large("vanilla", alpha=a), "expected": published(a)}
               for a in loads if a < 2}  # fmt: skip

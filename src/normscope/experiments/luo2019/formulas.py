@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -57,12 +58,11 @@ def _averages() -> Values:
         root, arc = np.sqrt(1 - r**2), np.arcsin(r)
         cross = (np.pi * r + 2 * root + 2 * r * arc) / (4 * np.pi)
         rest = (2 * r * root + 2 * arc) / (4 * np.pi)
-        printed = {
-            "eq13-14": [(q * cross - q**2 / 2, "I1"), (0.25 + rest - q * r / 2, "I3")],
-            "eq15": [(q**2 / 2 + r / 4 + rest - 2 * q * cross, "I2")],
-            "eq15-corrected": [(float(ts.gradient_power(q, r)), "I2")],
-            "eq17-18": [(1 + q**2 - 2 * q * r, "linear"), (1 + q**2 / 2 - q * r, "relu")],
-        }
+        printed = {"eq13-14": [(q * cross - q**2 / 2, "I1"), (0.25 + rest - q * r / 2, "I3")],
+                   "eq15": [(q**2 / 2 + r / 4 + rest - 2 * q * cross, "I2")],
+                   "eq15-corrected": [(float(ts.gradient_power(q, r)), "I2")],
+                   "eq17-18": [(1 + q**2 - 2 * q * r, "linear"),
+                               (1 + q**2 / 2 - q * r, "relu")]}  # fmt: skip
         for name, pairs in printed.items():
             errors.setdefault(name, []).extend(float(abs(v / true[k] - 1)) for v, k in pairs)
     return {name: {"error": found, "size": 10} for name, found in errors.items()}
@@ -79,10 +79,8 @@ def _weight_norm() -> Values:
     pairs = {"eq4": (gamma / a, beta - gamma * mean / (a * long)),
              "eq4-corrected": theory.population_to_weight_norm(gamma, beta, **law)}  # fmt: skip
     size = np.max(np.abs(wanted))
-    off = {
-        k: float(np.max(np.abs(v * h / long + b - wanted)) / size) for k, (v, b) in pairs.items()
-    }
-    return {name: {"error": error, "size": 20} for name, error in off.items()}
+    off = {k: np.max(np.abs(v * h / long + b - wanted)) / size for k, (v, b) in pairs.items()}
+    return {name: {"error": float(error), "size": 20} for name, error in off.items()}
 
 
 def _at_one(function: Callable[[float], float]) -> float:
@@ -108,23 +106,18 @@ def _rates() -> Values:
         g, d = float(ts.fixed_gamma(zeta)), 1e-4
         up, down = (float(ts.bn_drift(g + s, 1.0, lr=eta, zeta=zeta)[0]) for s in (d, -d))
         gain[eta, zeta], turn[eta, zeta] = (up - down) / (2 * d), _turning(eta, zeta)
-    made: Values = {}
-    paper = {f"lambda_Q, {names[k]}": exact(v, ts.gain_rate(*k), CLOSE) for k, v in gain.items()}
-    paper |= {
-        f"lambda_R, {names[k]}": exact(v, ts.overlap_rate(*k), CLOSE) for k, v in turn.items()
-    }
-    made["prop2"] = paper
-    made["prop2-corrected"] = {
-        names[k]: exact(v, ts.complete_overlap_rate(*k), CLOSE) for k, v in turn.items()
-    }
-    made["prop2-display"] = {}
+
+    def beside(head: str, found: Any, theory: Any) -> Values:
+        return {f"{head}{names[k]}": exact(v, theory(*k), CLOSE) for k, v in found.items()}
+
+    paper = beside("lambda_Q, ", gain, ts.gain_rate) | beside("lambda_R, ", turn, ts.overlap_rate)
+    right = beside("", turn, ts.complete_overlap_rate)
+    made: Values = {"prop2": paper, "prop2-corrected": right, "prop2-display": {}}
     for eta, zeta in RATES[:2]:  # with gamma decay
         g = float(ts.fixed_gamma(zeta))
         display = eta / g * (0.5 - g) - eta * zeta * g
         made["prop2-display"][names[eta, zeta]] = exact(gain[eta, zeta], display, CLOSE)
-    grid = [
-        (e, z, long) for e in np.arange(0.1, 8, 0.17) for z in ZETAS for long in (0.7, 1.0, 2.0)
-    ]
+    grid = [*product(np.arange(0.1, 8, 0.17), ZETAS, (0.7, 1.0, 2.0))]
     holds = [bool(ts.gain_rate(e, z) < 0) for e, z, _ in grid]
     holds += [bool((ts.overlap_rate(e, z, length=long) < 0)
                    == (ts.effective_lr(e, z, length=long) < ts.max_effective_lr(z)))
@@ -139,10 +132,8 @@ def _rates() -> Values:
         one, two = _turning(1.0, zeta), _turning(2.0, zeta)
         b = (two - 2 * one) / 2
         zeros[zeta] = -(one - b) / b * g
-    made["table1-bn"] = {f"zeta={z:g}": exact(v, 2 + 4 * z, 10 * CLOSE) for z, v in entries.items()}
-    made["table1-bn-ode"] = {
-        f"zeta={z:g}": exact(v, 2 + 4 * z, 10 * CLOSE) for z, v in zeros.items()
-    }
+    for name, found in (("table1-bn", entries), ("table1-bn-ode", zeros)):
+        made[name] = {f"zeta={z:g}": exact(v, 2 + 4 * z, 10 * CLOSE) for z, v in found.items()}
     made["prop4"] = {"holds": [bool(v >= entries[0.0] + 2 * z - CLOSE) for z, v in entries.items()]}
     return made
 

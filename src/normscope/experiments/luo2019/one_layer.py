@@ -1,12 +1,11 @@
 """Fig. 2e, f: batch norm at one layer, batch size by batch size."""
 
-from typing import Any
-
 import numpy as np
 
 import normscope as ns
+from normscope.experiments import observing
 from normscope.experiments.luo2019._training import images, loss_of, train
-from normscope.experiments.observing import Panel, Panels, Table, Values, curve, parts, slopes
+from normscope.experiments.observing import Array, Panel, Panels, Table, Values, curve, parts
 from normscope.sweeps.table import by_seed
 
 PROTOCOLS = {"epochs": "equal epochs", "updates": "equal updates"}
@@ -32,7 +31,7 @@ def trial(protocol: str, size: int, layer: int, net: str, data: str, samples: in
             "loss": found["loss"][-1], "train": loss_of(model, shown)}  # fmt: skip
 
 
-def _over_sizes(table: Table, name: str, *protocols: str) -> dict[str, tuple[list[int], Any]]:
+def _over_sizes(table: Table, name: str, *protocols: str) -> dict[str, tuple[list[int], Array]]:
     """Batch sizes, and for each the values of its seeds."""
     made = {}
     for protocol in protocols:
@@ -50,7 +49,7 @@ def observe(table: Table) -> Values:
 
     def slope(name: str, *protocols: str) -> Values:
         found = _over_sizes(table, name, *protocols)
-        return parts({k: slopes(np.log2(sizes), rows.T) for k, (sizes, rows) in found.items()})
+        return parts({k: observing.slopes(np.log2(m), rows.T) for k, (m, rows) in found.items()})
 
     return {"fig2e": slope("gamma", *PROTOCOLS), "fig2e-next": slope("product", "updates"),
             "fig2f": slope("loss", *PROTOCOLS)}  # fmt: skip

@@ -15,11 +15,10 @@ from normscope.train.gamma_decay import scales
 
 ARMS = {"batch": "BN", "weight-mean": "WN + mean-only BN",
         "weight-variance": "WN + variance-only BN", "weight": "WN", "none": "vanilla"}  # fmt: skip
-PROBES = {
-    "kept": "accuracy kept under ablation", "correlation": "mean |correlation| of units",
-    "kurtosis": "mean excess kurtosis of units", "magnitude": "variation of the rms over units",
-    "scale": "variation of gamma over units", "information": "mean (dl/dgamma)^2",
-}  # fmt: skip
+PROBES = {"kept": "accuracy kept under ablation", "correlation": "mean |correlation| of units",
+          "kurtosis": "mean excess kurtosis of units",
+          "magnitude": "variation of the rms over units", "scale": "variation of gamma over units",
+          "information": "mean (dl/dgamma)^2"}  # fmt: skip
 LAST, EQUAL = "last epoch", "equal training loss"
 
 
@@ -53,14 +52,13 @@ def _state(model: torch.nn.Module, shown: Any, test: Any, *, probed: bool) -> di
     units = unit_statistics(model, shown, "cross_entropy", **about)
     values = [units[name] for name in ("layer1", "layer2")]
     gammas = [g.detach().abs() for g in scales(model).values()]
-    return made | {
-        "kept": ablation(model, shown, "cross_entropy", **about).area(relative=True)[0],
-        "correlation": float(np.mean([v.mean_abs_correlation for v in values])),
-        "kurtosis": float(np.mean([v.mean_kurtosis for v in values])),
-        "magnitude": float(np.mean([units[f"act{k}"].rms_variation for k in (1, 2)])),
-        "scale": float(np.mean([float(g.std() / g.mean()) for g in gammas])) if gammas else np.nan,
-        "information": scale_information(model, shown.images, shown.labels),
-    }
+    return made | {"kept": ablation(model, shown, "cross_entropy", **about).area(relative=True)[0],
+                   "correlation": float(np.mean([v.mean_abs_correlation for v in values])),
+                   "kurtosis": float(np.mean([v.mean_kurtosis for v in values])),
+                   "magnitude": float(np.mean([units[f"act{k}"].rms_variation for k in (1, 2)])),
+                   "scale": float(np.mean([float(g.std() / g.mean()) for g in gammas]))
+                   if gammas else np.nan,
+                   "information": scale_information(model, shown.images, shown.labels)}  # fmt: skip
 
 
 def observe(table: Table) -> Values:

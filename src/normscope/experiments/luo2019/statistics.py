@@ -25,9 +25,8 @@ def trial(batches: int, seed: int) -> Values:
             std = n.std(1)
             # the mean of n^2 is known to be 1: a control variate for the mean deviation
             lost = np.mean((square - 1) / 2 + 1 - std)
-            found[law].append(
-                [np.mean(mean**2), std.var(ddof=1), lost, np.cov(mean, std)[0, 1], 1 - std.mean()]
-            )
+            found[law].append([np.mean(mean**2), std.var(ddof=1), lost, np.cov(mean, std)[0, 1],
+                               1 - std.mean()])  # fmt: skip
             if law == "Gauss":
                 gaps = [_gap(n, (n - mean[:, None]) / std[:, None], *s)
                         for s in ((1.0, 1.0), *SHAPES.values())]  # fmt: skip

@@ -22,10 +22,9 @@ def rows(network: str, loss: str, gammas: Any, **more: Any) -> list[Values]:
     return [{"network": network, "loss": loss, "gamma": gamma, **more} for gamma in gammas]
 
 
-def trial(
-    network: str, gamma: float | None, loss: str, seed: int, samples: int = 2560, steps: int = 30,
-    batch_size: int = common.BATCH, trained: str = "all",
-) -> Values:  # fmt: skip
+def trial(network: str, gamma: float | None, loss: str, seed: int, samples: int = 2560,
+          steps: int = 30, batch_size: int = common.BATCH,
+          trained: str = "all") -> Values:  # fmt: skip
     """Both limits of one network, and the curvature of its first batch before training."""
     spec, data = spec_of(network, gamma), common.data_of(network, samples)
 
@@ -56,9 +55,8 @@ def usual(table: Table) -> Table:
     return Table([row for row in table if row[0].get("trained", "all") == "all"])
 
 
-def against(
-    table: Table, line: Any, criterion: str = "diverges", gammas: Any = None, **where: Any
-) -> Values:
+def against(table: Table, line: Any, criterion: str = "diverges", gammas: Any = None,
+            **where: Any) -> Values:  # fmt: skip
     """The boundary beside ``line(spec)``, or with None beside the curvature that was measured."""
     chosen = table.where(**where)
     network = chosen.values_of("network")[0]

@@ -84,9 +84,7 @@ def named(gamma: float | None) -> str:
 def at_minimum(seed: int, generator: Any) -> dict[str, tuple[Any, Any, Any]]:
     """A regression and a tanh network that are their own targets, with inputs and targets."""
     inputs = torch.randn(20, 5, generator=generator, dtype=torch.float64)
-    made: dict[str, Any] = {
-        "quadratic": ns.build(ns.mlp([5, 1]), seed),
-        "tanh network": ns.build(ns.mlp([5, 6, 2], activation="tanh", bias_variance=0.5), seed),
-    }
-    nets = {name: model.double() for name, model in made.items()}
+    specs = {"quadratic": ns.mlp([5, 1]),
+             "tanh network": ns.mlp([5, 6, 2], activation="tanh", bias_variance=0.5)}  # fmt: skip
+    nets = {name: ns.build(spec, seed).double() for name, spec in specs.items()}
     return {name: (net, inputs, net(inputs).detach()) for name, net in nets.items()}

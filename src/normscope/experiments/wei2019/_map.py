@@ -2,7 +2,6 @@
 
 import math
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
@@ -22,9 +21,8 @@ GAMMAS = (None, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0, 1.3, 1.5, 1.7, 1.9, 2.1, 2.3, 2.5,
 RATES = [float(f"{rate:.4g}") for rate in np.logspace(-3, 0, 40)]  # of the paper's scale
 
 
-def trial(
-    network: str, gamma: float | None, readout: float, lr: float, samples: int, test: int, seed: int
-) -> Values:
+def trial(network: str, gamma: float | None, readout: float, lr: float, samples: int, test: int,
+          seed: int) -> Values:  # fmt: skip
     """Five epochs of one network; a run that diverged has an infinite test loss."""
     spec = spec_of(network, gamma)
     model = ns.build(spec, seed)
@@ -47,9 +45,9 @@ def cells(table: Table, gamma: float | None, readout: float = 1.0) -> tuple[Arra
     return rates, losses, bound_of(rates, np.isinf(losses).astype(float), "diverges")[1]
 
 
-def best(table: Table, *arm: Any) -> Array:
+def best(table: Table, gamma: float | None, readout: float) -> Array:
     """log10 of the test losses at the rate with the lowest mean, one for each seed."""
-    losses = cells(table, *arm)[1]
+    losses = cells(table, gamma, readout)[1]
     return np.asarray(np.log10(losses[np.argmin(losses.mean(1))]))
 
 

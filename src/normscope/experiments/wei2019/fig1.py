@@ -1,7 +1,6 @@
 """Fig. 1: lambda_max and critical learning rate against gamma, as printed and as measured."""
 
 from functools import cache
-from typing import Any
 
 import numpy as np
 import torch
@@ -81,7 +80,7 @@ def panels(table: Table) -> Panels:
         gammas = [g for g in one.values_of("gamma") if g is not None]
         for rates in (False, True):
 
-            def shown(values: Any, rates: bool = rates) -> Any:
+            def shown(values: Array | float, rates: bool = rates) -> Array:
                 return np.log10(critical(1.0) / np.asarray(values)) if rates else np.asarray(values)
 
             curves = []

@@ -23,10 +23,9 @@ def trial(seed: int) -> Values:
             for p in model.parameters():
                 p.add_(START * torch.randn(p.shape, generator=generator, dtype=torch.float64))
         for momentum in MOMENTA:
-            limit = ns.max_stable_lr(
-                model, (inputs, targets), "mse", momentum=momentum, criterion="leaves", steps=50,
-                seeds=1, batch_size=len(inputs), tol=WIDTH,
-            )  # fmt: skip
+            limit = ns.max_stable_lr(model, (inputs, targets), "mse", momentum=momentum,
+                                     criterion="leaves", steps=50, seeds=1, batch_size=len(inputs),
+                                     tol=WIDTH)  # fmt: skip
             found[f"{name}, momentum {momentum:g}"] = limit.lr / (2 * (1 + momentum) / top)
     return found
 

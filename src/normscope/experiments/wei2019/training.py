@@ -1,13 +1,12 @@
 """Sec. 2.1: whether training moves lambda_max and the distribution of the parameters."""
 
 import math
-from typing import Any
 
 import numpy as np
 from scipy import stats
 
 import normscope as ns
-from normscope.experiments.observing import Panel, Table, Values, curve, parts
+from normscope.experiments.observing import Array, Panel, Table, Values, curve, parts
 from normscope.experiments.wei2019._common import BATCH, MOMENTUM, data_of, named, rate_of, spec_of
 
 
@@ -23,17 +22,15 @@ def trial(network: str, gamma: float | None, share: float, samples: int, seed: i
         return float(ns.top_eigenvalues(ns.fisher(risk)).values[0])
 
     first, lr = sharpness(), share * rate_of(spec, "corrected", "all")
-    run = ns.fit(
-        model, data, "mse", lr=lr, momentum=MOMENTUM, epochs=5, batch_size=BATCH, seed=seed
-    )
+    run = ns.fit(model, data, "mse", lr=lr, momentum=MOMENTUM, epochs=5, batch_size=BATCH,
+                 seed=seed)  # fmt: skip
     found: Values = {"move": math.log10(sharpness() / first), "outcome": run.outcome}
     for kind, ending in (("weights", "weight"), ("biases", "bias")):
         after = {n: p.detach().flatten().numpy() for n, p in model.named_parameters()
                  if n.startswith("layer") and n.endswith(ending)}  # fmt: skip
         found[kind] = [
             float(stats.ks_2samp(before[n], p, method="asymp").statistic * math.sqrt(len(p) / 2))
-            for n, p in after.items()
-        ]
+            for n, p in after.items()]  # fmt: skip
     return found
 
 
@@ -53,12 +50,12 @@ def observe(table: Table) -> Values:
     return {"sec2-heuristic": parts(moves), "sec2-weights": parts(tensors)}
 
 
-def _distances(table: Table, kind: str, **where: Any) -> Any:
+def _distances(table: Table, kind: str, **where: object) -> Array:
     """Kolmogorov-Smirnov distances by seed and layer; a trial keeps them times sqrt(n / 2)."""
     spec = spec_of(table.rows[0][0]["network"], None)
     sizes = np.array([layer.outputs for layer in spec.layers])
     sizes = sizes * spec.fan_ins if kind == "weights" else sizes
-    return table(kind, **where) / np.sqrt(sizes / 2)
+    return np.asarray(table(kind, **where) / np.sqrt(sizes / 2))
 
 
 def panels(table: Table) -> list[Panel]:
