@@ -1,7 +1,5 @@
 """Claims of the papers, as data: one file per paper."""
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import sys
@@ -86,10 +84,15 @@ def claims() -> dict[str, Claim]:
 
 def read_claims(paper: str) -> list[Claim]:
     """The claims in the file of a paper; a claim that cannot be judged is refused by name."""
+    return [_claim(paper, row) for row in paper_file(paper).get("claim", [])]
+
+
+@cache
+def paper_file(paper: str) -> dict[str, Any]:
+    """What the file of a paper says of its experiments and claims."""
     folder = resources.files("normscope.experiments") / paper
     text = (folder / "claims.toml").read_text(encoding="utf-8")
-    data = importlib.import_module(_TOML).loads(text)
-    return [_claim(paper, row) for row in data.get("claim", [])]
+    return dict(importlib.import_module(_TOML).loads(text))
 
 
 def _claim(paper: str, row: dict[str, Any]) -> Claim:

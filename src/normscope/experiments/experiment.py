@@ -1,18 +1,17 @@
 """An experiment: one run that many claims read, at three scales."""
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cache
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 
 from normscope.errors import InputError
-from normscope.registry import near_match
+from normscope.experiments.claim import paper_file
+from normscope.registry import check_choice
 from normscope.results.ledger import PAPERS
 from normscope.results.panel import Panel
 from normscope.sweeps import Plan, Table, Trial
@@ -89,7 +88,7 @@ class Experiment:
     trial: Callable[..., dict[str, Any]]
     scales: Mapping[str, Scale]
     observe: Callable[[Table], Mapping[str, Any]] = every_value
-    panels: Callable[[Table], Sequence[Panel]] = _no_panels
+    panels: Callable[[Table], Iterable[Panel]] = _no_panels
     own_scale: bool = False
     hours: float | None = None
     version: int = 1
@@ -104,10 +103,7 @@ class Experiment:
         """Settings and cost at a scale; the paper's own may be those of the desk."""
         if scale == "paper" and self.own_scale and "paper" not in self.scales:
             scale = "desk"
-        if scale not in self.scales:
-            raise InputError(
-                f"{self.id} has no scale {scale!r}. {near_match(scale, [*self.scales])}"
-            )
+        check_choice(f"scale of {self.id}", scale, self.scales)
         return self.scales[scale]
 
 
@@ -115,33 +111,73 @@ class Experiment:
 def experiments() -> dict[str, Experiment]:
     """All experiments by id, in the order of the papers.
 
-    A module of the folder of a paper is one if it has a ``TITLE``; its id is made of the names of
-    folder and module.
+    The file of a paper declares them. The module has the same name, or is a family's.
     """
     found: dict[str, Experiment] = {}
     for paper in PAPERS:
         package = importlib.import_module(f"normscope.experiments.{paper}")
-        for info in pkgutil.iter_modules(package.__path__):
-            module = importlib.import_module(f"{package.__name__}.{info.name}")
-            if one := experiment_of(vars(module)):
-                name = f"{paper}/{info.name.replace('_', '-')}"
-                found[name] = replace(one, id=name)
+        modules = [info.name for info in pkgutil.iter_modules(package.__path__)]
+        declared = paper_file(paper).get("experiment", {})
+        own = {name for name in modules if not name.startswith("_")}
+        if silent := own - {name.replace("-", "_") for name in declared}:
+            raise InputError(
+                f"{paper} has no experiment for its module {min(silent)!r}. Declare it in "
+                f"claims.toml: [experiment.{min(silent).replace('_', '-')}]"
+            )
+        for name in sorted(declared):
+            given = {"module": name.replace("-", "_"), **declared[name]}
+            check_choice(f"module of {paper}/{name}", given["module"], modules)
+            module = importlib.import_module(f"{package.__name__}.{given.pop('module')}")
+            found[f"{paper}/{name}"] = declared_experiment(f"{paper}/{name}", vars(module), given)
     return found
 
 
-def experiment_of(module: Mapping[str, Any]) -> Experiment | None:
-    """The experiment that a module defines by its names; None for a module that is none.
+def declared_experiment(name: str, module: Mapping[str, Any], given: dict[str, Any]) -> Experiment:
+    """The experiment of a module: its ``trial``, ``observe`` and ``panels``.
 
-    They are ``TITLE``, ``trial``, the scales ``SMOKE``, ``DESK`` and ``PAPER`` (``DESK = PAPER =``
-    for one whose desk scale is the authors' own), and where there is something to say ``observe``,
-    ``panels``, ``HOURS`` and ``VERSION``. A module of a family has an ``EXPERIMENT`` made for it.
+    The file of the paper says the rest: ``title``, ``version`` and ``hours``, a table for each
+    scale (``paper = "desk"`` if the desk scale is the authors' own), ``all`` for settings of every
+    scale, ``panels`` for arguments of that function.
     """
-    if "TITLE" not in module:
-        return module.get("EXPERIMENT")
-    scales = {name: module[name.upper()] for name in SCALES if name.upper() in module}
-    own = scales.get("paper") is scales.get("desk")
-    if own:
-        del scales["paper"]
-    names = ("observe", "panels", "HOURS", "VERSION")
-    more = {name.lower(): module[name] for name in names if name in module}
-    return Experiment(module["TITLE"], module["trial"], scales, own_scale=own, **more)
+    common, own = given.pop("all", {}), given.get("paper") == "desk"
+    rows = {scale: given.pop(scale) for scale in SCALES if scale in given}
+    more = {key: module[key] for key in ("observe", "panels") if key in module}
+    if options := given.pop("panels", {}):
+        more["panels"] = partial(module["panels"], **options)
+    for key in given:
+        check_choice(f"key of {name}", key, ("title", "version", "hours"))
+    if "title" not in given or not rows:
+        raise InputError(f"{name} lacks {'a scale' if 'title' in given else repr('title')}.")
+    if lacking := [key for key, row in rows.items() if row != "desk" and "seconds" not in row]:
+        raise InputError(f"{name}: its scale {lacking[0]!r} lacks 'seconds', what it costs.")
+    scales = {scale: _scale(common | row, module) for scale, row in rows.items() if row != "desk"}
+    return Experiment(trial=module["trial"], scales=scales, own_scale=own, id=name, **given, **more)
+
+
+def _scale(row: dict[str, Any], module: Mapping[str, Any]) -> Scale:
+    """A scale as a table of settings, in which lists are axes of a grid.
+
+    ``"@NAME"`` is the constant of the module, ``"@none"`` is None. ``grids`` lists several grids,
+    each with settings and perhaps ``seeds`` of its own; ``needs`` names data sets of the user's
+    folder.
+    """
+    seconds, needs, several = row.pop("seconds"), row.pop("needs", ()), row.pop("grids", [{}])
+    settings = []
+    for one in several:
+        axes = {name: _constant(value, module) for name, value in (row | one).items()}
+        seeds = axes.pop("seeds", None)
+        settings += grid(axes, seeds)
+    return Scale(settings, None, seconds, tuple(needs))
+
+
+def _constant(value: Any, module: Mapping[str, Any]) -> Any:
+    if isinstance(value, list):
+        return [_constant(one, module) for one in value]
+    if value == "@none":
+        return None
+    if not isinstance(value, str) or not value.startswith("@"):
+        return value
+    names = [name for name in module if name.isupper()]
+    check_choice(f"constant of {module['__name__']}", value[1:], names)
+    found = module[value[1:]]
+    return found if isinstance(found, str) else list(found)

@@ -1,7 +1,5 @@
 """From outcomes to rows of the ledger, and back: is every verdict what its observation gives?"""
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter
@@ -42,37 +40,28 @@ def updated(old: Ledger, outcomes: Iterable[Outcome]) -> Ledger:
 def rows_of(outcome: Outcome) -> list[LedgerRow]:
     """The rows of the claims that read an experiment."""
     all_claims = claims()
-    return [
-        row_of(
-            all_claims[key], outcome.experiment, one,
-            scale=outcome.scale, settings=outcome.settings, versions=outcome.versions,
-            cpu_seconds=round(outcome.seconds, 1),
-            observation=outcome.observations.get(all_claims[key].observation, {}),
-        )
-        for key, one in outcome.judgements.items()
-    ]  # fmt: skip
+    return [row_of(all_claims[key], outcome.experiment, one, scale=outcome.scale,
+                   settings=outcome.settings, versions=outcome.versions,
+                   cpu_seconds=round(outcome.seconds, 1),
+                   observation=outcome.observations.get(all_claims[key].observation, {}))
+            for key, one in outcome.judgements.items()]  # fmt: skip
 
 
 def rows_by_reading() -> list[LedgerRow]:
     """The rows of claims that are decided by reading: nothing is run for them."""
-    return [
-        row_of(claim, None, verdict_without_run(claim, {}))
-        for claim in claims().values()
-        if not claim.experiment
-    ]
+    return [row_of(claim, None, verdict_without_run(claim, {})) for claim in claims().values()
+            if not claim.experiment]  # fmt: skip
 
 
 def row_of(claim: Claim, experiment: Experiment | None, one: Judgement, **run: Any) -> LedgerRow:
     """The row of a claim and its judgement; ``run`` says how it was run."""
     expected = claim.expected if claim.expected is not None else one.expected
-    return LedgerRow(
-        claim.id, claim.place, claim.statement, claim.kind, claim.group, expected, one.observed,
-        one.error, one.tolerance, one.verdict, one.reason, claim.rule, dict(claim.parameters),
-        claim.experiment, claim.observation if experiment else "", seeds=one.seeds,
-        seeds_needed=one.seeds_needed, limits=claim.limits, changed=claim.changed,
-        wrong=claim.wrong, stand_in=claim.stand_in,
-        hours=experiment.hours if experiment else None, **run,
-    )  # fmt: skip
+    return LedgerRow(claim.id, claim.place, claim.statement, claim.kind, claim.group, expected,
+                     one.observed, one.error, one.tolerance, one.verdict, one.reason, claim.rule,
+                     dict(claim.parameters), claim.experiment, claim.observation if experiment
+                     else "", seeds=one.seeds, seeds_needed=one.seeds_needed, limits=claim.limits,
+                     changed=claim.changed, wrong=claim.wrong, stand_in=claim.stand_in,
+                     hours=experiment.hours if experiment else None, **run)  # fmt: skip
 
 
 def _kept(claim: Claim, old: LedgerRow | None, known: Mapping[str, Experiment]) -> LedgerRow:

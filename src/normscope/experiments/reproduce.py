@@ -1,7 +1,5 @@
 """Run experiments in a folder that survives kills, and judge the claims that read them."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -66,9 +64,8 @@ def chosen(names: Iterable[str]) -> list[Experiment]:
     return list(found.values())
 
 
-def run(
-    experiment: Experiment, scale: str, output: str | os.PathLike[str], **options: Any
-) -> Outcome:
+def run(experiment: Experiment, scale: str, output: str | os.PathLike[str],
+        **options: Any) -> Outcome:  # fmt: skip
     """Run what is missing of an experiment, and judge.
 
     Args:
@@ -98,9 +95,8 @@ def outcome(experiment: Experiment, scale: str, found: Sweep, settings: str) -> 
     abouts = [line["about"] for line in found.lines()]
     seconds = sum(about.get("cpu_seconds", about["seconds"]) for about in abouts)
     versions = abouts[-1]["versions"] if abouts else {}
-    return Outcome(
-        experiment, scale, observations, panels, judgements, settings, seconds, versions, failures
-    )
+    return Outcome(experiment, scale, observations, panels, judgements, settings, seconds, versions,
+                   failures)  # fmt: skip
 
 
 def rounded(value: Any) -> Any:

@@ -8,8 +8,15 @@ import pytest
 
 from normscope.errors import InputError
 from normscope.experiments import claim as claim_module
+from normscope.experiments import experiment as experiment_module
 from normscope.experiments.claim import claims, read_claims
-from normscope.experiments.experiment import SCALES, Experiment, Scale, experiment_of, experiments
+from normscope.experiments.experiment import (
+    SCALES,
+    Experiment,
+    Scale,
+    declared_experiment,
+    experiments,
+)
 from normscope.experiments.ledger import rows_of, verify
 from normscope.experiments.reproduce import (
     chosen,
@@ -166,19 +173,61 @@ def test_chosen_by_paper_experiment_and_claim():
         chosen([paper + "x"])
 
 
-def test_a_module_is_an_experiment_by_its_names():
-    desk = Scale({"n": 3}, seeds=2)
-    module = {"TITLE": "One", "trial": len, "SMOKE": Scale(seeds=1), "DESK": desk, "PAPER": desk}
-    one = experiment_of(module)
-    assert (one.title, one.own_scale, list(one.scales)) == ("One", True, ["smoke", "desk"])
-    assert one.at("paper") is desk
+MODULE = {"__name__": "one", "trial": len, "RATES": (0.1, 1.0), "NET": "mlp:8-4"}
+GIVEN = {"title": "One", "all": {"norm": ["@none", "batch"]}, "smoke": {"seconds": 1, "seeds": 1}}
+
+
+def test_the_file_of_a_paper_declares_an_experiment():
+    desk = {"seconds": 5, "needs": ["mnist"], "net": "@NET", "grids": [
+        {"lr": "@RATES", "seeds": 2}, {"lr": 3.0, "seeds": [7]}]}  # fmt: skip
+    one = declared_experiment("luo2019/one", MODULE, GIVEN | {"desk": desk, "paper": "desk"})
+    assert (one.id, one.title, one.own_scale) == ("luo2019/one", "One", True)
     assert (one.version, one.hours, one.observe) == (1, None, Experiment.observe)
-    full = {"PAPER": Scale(seeds=9), "observe": dict, "panels": list, "VERSION": 2, "HOURS": 5.0}
-    two = experiment_of(module | full)
-    assert (two.own_scale, list(two.scales)) == (False, ["smoke", "desk", "paper"])
-    assert (two.observe, two.panels, two.version, two.hours) == (dict, list, 2, 5.0)
-    assert experiment_of({"EXPERIMENT": one}) is one
-    assert experiment_of({"trial": len}) is None
+    assert one.at("smoke").settings == [{"norm": None, "seed": 0}, {"norm": "batch", "seed": 0}]
+    at = one.at("paper")
+    assert (at.seconds, at.data, at.seeds) == (5, ("mnist",), None)
+    first = {"norm": None, "net": "mlp:8-4", "lr": 0.1, "seed": 0}
+    assert at.settings[:2] == [first, first | {"seed": 1}]
+    assert at.settings[-1] == {"norm": "batch", "net": "mlp:8-4", "lr": 3.0, "seed": 7}
+    assert len(at.settings) == 10
+    more = {"version": 2, "hours": 5.0, "panels": {"title": "Fig. 1"}, "paper": {"seconds": 9}}
+    module = MODULE | {"observe": dict, "panels": lambda table, title: [title]}
+    two = declared_experiment("luo2019/two", module, GIVEN | more)
+    assert (two.own_scale, list(two.scales)) == (False, ["smoke", "paper"])
+    assert (two.observe, two.version, two.hours, two.panels(None)) == (dict, 2, 5.0, ["Fig. 1"])
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"titel": "x"}, "Unknown key of luo2019/one 'titel'. Did you mean 'title'"),
+        ({"title": None}, "luo2019/one lacks 'title'"),
+        (
+            {"smoke": {"seconds": 1, "lr": "@RATE"}},
+            "Unknown constant of one 'RATE'. Known names: NET, RATES",
+        ),
+        ({"smoke": {"seeds": 1}}, "luo2019/one: its scale 'smoke' lacks 'seconds'"),
+    ],
+)
+def test_an_experiment_that_cannot_be_run_is_refused_by_name(change, words):
+    given = {k: v for k, v in (GIVEN | change).items() if v is not None}
+    with pytest.raises(InputError, match=re.escape(words)):
+        declared_experiment("luo2019/one", MODULE, given)
+
+
+@pytest.mark.parametrize(
+    ("declared", "words"),
+    [
+        ({}, "wei2019 has no experiment for its module 'claim31'"),
+        ({"fig1x": GIVEN}, "Unknown module of wei2019/fig1x 'fig1x'. Did you mean 'fig1'"),
+    ],
+)
+def test_modules_and_declarations_belong_together(declared, words, monkeypatch):
+    known = experiment_module.paper_file("wei2019")["experiment"] if declared else {}
+    made = lambda paper: {"experiment": known | declared}  # noqa: E731
+    monkeypatch.setattr(experiment_module, "paper_file", made)
+    with pytest.raises(InputError, match=re.escape(words)):
+        experiment_module.experiments.__wrapped__()
 
 
 def test_the_shipped_ledger_is_what_the_code_says():

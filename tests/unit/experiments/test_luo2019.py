@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from normscope.experiments.experiment import experiments
 from normscope.experiments.luo2019 import batch_sizes, formulas, neuron
 from normscope.experiments.observing import over_sizes
 from normscope.results.rules import judge
@@ -42,7 +43,6 @@ def test_a_remainder_of_two_terms_is_told_from_a_wrong_limit():
 
 
 def test_the_names_of_the_arms_are_the_batch_sizes_at_desk_scale():
-    arms = batch_sizes.DESK.settings["arm"]
-    assert arms == list(batch_sizes.ARMS)
-    size, unit = batch_sizes.LARGE, batch_sizes.DESK.settings["unit"]
-    assert (unit, size * unit) == (128, 1024)
+    rows = experiments()["luo2019/batch-sizes"].at("desk").settings
+    assert list(dict.fromkeys(row["arm"] for row in rows)) == list(batch_sizes.ARMS)
+    assert {(row["unit"], batch_sizes.LARGE * row["unit"]) for row in rows} == {(128, 1024)}

@@ -97,7 +97,7 @@ def test_boundaries_are_judged_by_their_distance_from_a_line(distance, verdict):
         assert judge("boundary", found[name], {}).verdict == verdict
     assert judge("number", found["mse-decades-corrected"], {}).verdict == "reproduced"
     assert judge("count", found["mse-phases"], {}).verdict == "reproduced"
-    assert len(_boundary.panels(_boundaries(distance), "Fig. 2a")) == 2
+    assert len(tuple(_boundary.panels(_boundaries(distance), "Fig. 2a"))) == 2
 
 
 def test_a_search_without_an_end_is_undecided():

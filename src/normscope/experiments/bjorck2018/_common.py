@@ -1,7 +1,5 @@
 """What the experiments share: networks, images, fits."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -12,12 +10,10 @@ from normscope.data import DataSet, load_data
 from normscope.nn import initialize, network
 
 NAMES = {"none": "unnormalized", "batch": "batch norm"}
-DIGITS = {"data": "digits", "width": 4}  # of the smoke scale
 
 
-def images(
-    data: str, count: int, seed: int, *, half: bool = False, split: str = "train"
-) -> DataSet:
+def images(data: str, count: int, seed: int, *, half: bool = False,
+           split: str = "train") -> DataSet:  # fmt: skip
     """Images that a seed draws; at half the resolution, if asked for."""
     drawn = load_data(data, split).subset(count, seed=seed)
     return drawn.downsample(2) if half else drawn
@@ -28,9 +24,8 @@ def resnet(depth: int, norm: str, seed: int, *, data: str, width: int = 16, **op
     design: dict[str, Any] = {"norm": None if norm in ("none", "top") else norm, "init": "xavier"}
     design |= {"extra_norms": ("top",)} if norm == "top" else {}
     channels = 1 if data == "digits" else 3
-    made: Any = network(
-        f"resnet{depth}", seed=seed, width=width, channels=channels, **(design | options)
-    )
+    made: Any = network(f"resnet{depth}", seed=seed, width=width, channels=channels,
+                        **(design | options))  # fmt: skip
     if options.get("shortcut") == "projection":  # as presumably in the paper: torch's default
         initialize(made.fc, "lecun-uniform", seed=seed)
     return made.float()

@@ -1,7 +1,5 @@
 """ResNet-110 at initialization: what the claims read, and the panels."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -9,9 +7,8 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from normscope.checks import Array
 from normscope.experiments.bjorck2018._common import NAMES, slope
-from normscope.experiments.observing import Panel, Table, curve, parts
+from normscope.experiments.observing import Array, Panel, Panels, Table, Values, curve, parts
 
 WAYS = ("pad", "projection")
 MAIN, TABLE = (18, 54, 90), (18, 19, 54, 55, 90, 91)
@@ -143,12 +140,12 @@ HOLDS: dict[str, Callable[[Table, Table], Any]] = {
 }
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """What the claims read; of each setting a part."""
     by = {(n, w): table.where(norm=n, shortcut=w) for n in ("none", "batch", "top") for w in WAYS}
-    made: dict[str, Any] = {}
+    made: Values = {}
     for name, function in (EACH | HOLDS).items():
-        found: dict[str, Any] = {}
+        found: Values = {}
         for way in WAYS:
             values = function(by["none", way], by["batch", way])
             many = values if isinstance(values, dict) else {"": values}
@@ -164,17 +161,15 @@ def observe(table: Table) -> dict[str, Any]:
     return made | _printed(by["none", WAYS[1]], by["batch", WAYS[1]])
 
 
-def _printed(none: Table, batch: Table) -> dict[str, Any]:
+def _printed(none: Table, batch: Table) -> Values:
     """Numbers that the paper prints, against the setting that is presumably its own."""
-    made: dict[str, Any] = {
+    made: Values = {
         "fig2-scale": {"values": none("std")[:, 54] / batch("std")[:, 54]},
         "fig3-scale": {"values": none("largest_output")},
         "tab1-bn-100": parts({f"layer {k}": 1 / _aligned(batch)[:, k - 1] for k in MAIN}),
-        "tab1-ratio": parts({
-            f"layer {k}": {"values": _term(none, 4, k) / _term(batch, 4, k),
-                           "expected": PAPER["none"][k][3] / PAPER["batch"][k][3]}
-            for k in TABLE}),
-    }  # fmt: skip
+        "tab1-ratio": parts({f"layer {k}": {"values": _term(none, 4, k) / _term(batch, 4, k),
+                                            "expected": PAPER["none"][k][3] / PAPER["batch"][k][3]}
+                             for k in TABLE})}  # fmt: skip
     inside = []
     for norm, short, mine in (("batch", "bn", batch), ("none", "plain", none)):
         for k, cells in PAPER[norm].items():
@@ -191,40 +186,42 @@ def _inside(mine: Any, goal: float) -> bool:
     return bool(abs(mine.mean() - goal) <= allowed)
 
 
-def panels(table: Table) -> list[Panel]:
+def _panels(table: Table) -> Panels:
     """The figures of the paper, with the network of the first seed where it shows one."""
     both = {n: table.where(norm=n, shortcut=WAYS[1]) for n in NAMES}
     one = {n: t.rows[0][1] for n, t in both.items()}
-    made = _over_depth(both) + _table_panels(both) + _channel_panels(one)
+    yield from (*_over_depth(both), *_table_panels(both), *_channel_panels(one))
     images = range(1, len(one["none"]["g_examples"]) + 1)
     examples = [curve(name, images, one[n]["g_examples"]) for n, name in NAMES.items()]
-    made.append(Panel("Fig. 4, favoured class", "image of the batch", "dL_b / dz of that class",
-                      tuple(examples)))  # fmt: skip
+    words = "image of the batch", "dL_b / dz of that class"
+    yield Panel("Fig. 4, favoured class", *words, tuple(examples))
     for n, name in NAMES.items():
-        made.append(_density("Fig. 2", name, "gradient of a weight of layer 55", one[n]["entries"]))
+        yield _density("Fig. 2", name, "gradient of a weight of layer 55", one[n]["entries"])
         x, y = one[n]["fig18"]
-        made.append(Panel(f"Fig. 18, {name}", "mean of an in-channel of layer 35, before ReLU",
-                          "mean |gradient| of its weights", (curve(name, x, y),)))  # fmt: skip
+        yield Panel(f"Fig. 18, {name}", "mean of an in-channel of layer 35, before ReLU",
+                    "mean |gradient| of its weights", (curve(name, x, y),))  # fmt: skip
         x, y = one[n]["points"]
         line = curve("equal", [0, x.max()], [0, x.max()], style="dashed")
-        made.append(Panel(f"Fig. 23, {name}", "sum |d| of a weight of layer 54", "|sum d|",
-                          (curve(name, x, y), line)))  # fmt: skip
+        words, curves = ("sum |d| of a weight of layer 54", "|sum d|"), (curve(name, x, y), line)
+        yield Panel(f"Fig. 23, {name}", *words, curves)
     for figure, rows in ((20, one["none"]["classes"][None]), (21, both["none"]("classes"))):
         shares = np.sort(rows[:, KERNEL] / rows[:, KERNEL].sum(1)[:, None])[:, ::-1]
-        made.append(Panel(
-            f"Fig. {figure}, layer 52", "class, sorted", "share of the mean |gradient|",
-            (curve("unnormalized", range(1, shares.shape[1] + 1), shares.T, log=True),),
-            log_y=figure == 21))  # fmt: skip
+        words = "class, sorted", "share of the mean |gradient|"
+        line = curve("unnormalized", range(1, shares.shape[1] + 1), shares.T, log=True)
+        yield Panel(f"Fig. {figure}, layer 52", *words, (line,), log_y=figure == 21)
     for which, title in (("large", "a well aligned weight"), ("small", "a small gradient")):
         values = one["none"][f"{which}_density"]
-        made.append(_density("Fig. 22", title, "term d of layer 90", values))
-    return sorted(made, key=_figure)
+        yield _density("Fig. 22", title, "term d of layer 90", values)
 
 
-def _figure(panel: Panel) -> int:
-    """Number of the figure; tables come last."""
-    found = re.search(r"Fig. (\d+)", panel.title)
-    return int(found[1]) if found else 99
+def panels(table: Table) -> Panels:
+    """Those of ``_panels`` by the numbers of their figures; tables come last."""
+
+    def number(panel: Panel) -> int:
+        found = re.search(r"Fig. (\d+)", panel.title)
+        return int(found[1]) if found else 99
+
+    return sorted(_panels(table), key=number)
 
 
 def _density(figure: str, name: str, x: str, values: Array) -> Panel:
@@ -235,37 +232,32 @@ def _over_depth(both: Mapping[str, Table]) -> list[Panel]:
     shown = {"mean": ("Fig. 3, means", "mean |channel mean|"),
              "variance": ("Fig. 3, variances", "mean channel variance"),
              "channel": ("Fig. 19", "mean |gradient of a channel|")}  # fmt: skip
-    return [
-        Panel(title, "layer", label, tuple(
-            curve(name, range(1, 111), both[n](what).T, log=True) for n, name in NAMES.items()),
-            log_y=True)
-        for what, (title, label) in shown.items()
-    ]  # fmt: skip
+    return [Panel(title, "layer", label,
+                  tuple(curve(name, range(1, 111), both[n](what).T, log=True)
+                        for n, name in NAMES.items()), log_y=True)
+            for what, (title, label) in shown.items()]  # fmt: skip
 
 
-def _table_panels(both: Mapping[str, Table]) -> list[Panel]:
-    made, layers = [], [str(k) for k in TABLE]
+def _table_panels(both: Mapping[str, Table]) -> Panels:
+    layers = [str(k) for k in TABLE]
     for t, title in enumerate(("sum |d|", "sum_b |sum_xy d|", "sum_xy |sum_b d|", "|sum d|"), 1):
         curves = []
         for n, name in NAMES.items():
             printed = [PAPER[n][k][t - 1] * 1e-6 for k in TABLE]
             curves.append(curve(name, layers, [_term(both[n], t, k) for k in TABLE], log=True))
             curves.append(curve(f"{name}, paper", layers, printed, style="dashed"))
-        made.append(Panel(f"Tables 1 and 4, {title}", "layer", "mean over the weights",
-                          tuple(curves), log_y=True))  # fmt: skip
-    return made
+        yield Panel(f"Tables 1 and 4, {title}", "layer", "mean over the weights", tuple(curves),
+                    log_y=True)  # fmt: skip
 
 
-def _channel_panels(one: Mapping[str, Mapping[str, Any]]) -> list[Panel]:
-    made = []
+def _channel_panels(one: Mapping[str, Mapping[str, Any]]) -> Panels:
     for axis, what in ((0, "in"), (1, "out")):
         rows = {n: np.sort(one[n]["matrix"].mean(axis))[::-1] for n in NAMES}
         curves = [curve(NAMES[n], range(1, len(r) + 1), r / r[0]) for n, r in rows.items()]
-        made.append(Panel(f"Fig. 7, {what}-channels of layer 45", "channel, sorted",
-                          "mean |gradient|, share of the largest", tuple(curves)))  # fmt: skip
+        yield Panel(f"Fig. 7, {what}-channels of layer 45", "channel, sorted",
+                    "mean |gradient|, share of the largest", tuple(curves))  # fmt: skip
     for n, figure in (("none", 13), ("batch", 14)):
         for number, shapes in zip(SHOWN, one[n]["shapes"], strict=True):
             curves = [curve(f"channel {c}", *xy) for c, xy in enumerate(shapes, 1)]
-            made.append(Panel(f"Fig. {figure}, {NAMES[n]}, layer {number}", "output of the layer",
-                              "density", tuple(curves)))  # fmt: skip
-    return made
+            yield Panel(f"Fig. {figure}, {NAMES[n]}, layer {number}", "output of the layer",
+                        "density", tuple(curves))  # fmt: skip

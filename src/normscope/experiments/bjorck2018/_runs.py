@@ -1,16 +1,13 @@
 """Training runs of ResNets as in the paper's Fig. 1, and what they leave."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
 
 import numpy as np
 
 from normscope.data import FlipAndCrop
 from normscope.experiments.bjorck2018._common import images, resnet
-from normscope.experiments.observing import Panel, Table, by_seed, curve
+from normscope.experiments.observing import Panel, Panels, Table, Values, by_seed, curve
 from normscope.nn import initialize, lsuv
 from normscope.train import TrainingCurve, evaluate, fit
 
@@ -19,18 +16,12 @@ LEARNS = 0.15  # training accuracy above which a network does not guess
 LEVEL = 0.8  # training loss at which curvatures are compared
 POINTS = 16  # of a training curve
 PARTS = {"mean and variance": ["mean", "variance"], "variance": ["variance"], "mean": ["mean"]}
-SMALL: dict[str, Any] = {"data": "digits", "depth": 8, "width": 2, "samples": 64, "tests": 50,
-                         "half": False}  # fmt: skip
-LARGE: dict[str, Any] = {"depth": 110, "width": 16, "samples": 50_000, "half": False,
-                         "augment": True}  # fmt: skip
-STEPS = 391  # updates of an epoch at paper scale
 
 
-def trial(
-    arm: str, rate: float, steps: int, seed: int, data: str = "cifar10", depth: int = 14,
-    width: int = 8, samples: int = 5000, tests: int = 10_000, batch: int = 128, ghost: int = 0,
-    half: bool = True, augment: bool = False, curved: bool = False, points: int = POINTS,
-) -> dict[str, Any]:  # fmt: skip
+def trial(arm: str, rate: float, steps: int, seed: int, data: str = "cifar10", depth: int = 14,
+          width: int = 8, samples: int = 5000, tests: int = 10_000, batch: int = 128,
+          ghost: int = 0, half: bool = True, augment: bool = False, curved: bool = False,
+          points: int = POINTS) -> Values:  # fmt: skip
     """Train one network with the paper's schedule; a diverged one is left at chance.
 
     The first word of ``arm`` is ``none``, ``batch``, ``top`` or ``lsuv``, or it names parts of
@@ -38,7 +29,7 @@ def trial(
     """
     seen = images(data, samples, seed, half=half)
     held = images(data, tests, 0, half=half, split="test")
-    options: dict[str, Any] = {"parts": PARTS[arm]} if arm in PARTS else {}
+    options: Values = {"parts": PARTS[arm]} if arm in PARTS else {}
     options |= {"statistics_batch": ghost} if ghost else {}
     word = arm.split(maxsplit=1)[0]
     kind = "none" if word == "lsuv" else "batch" if arm in PARTS else word
@@ -46,21 +37,16 @@ def trial(
     if word == "lsuv":
         initialize(net, "orthogonal", seed=seed)
         lsuv(net, seen.images[:256], center=True)
-    watch = TrainingCurve(
-        net, seen.rows(slice(0, 1000)), held.rows(slice(0, 2000)), max(steps // points, 1),
-        level=LEVEL if curved else None,
-    )  # fmt: skip
-    run = fit(
-        net, seen, "cross_entropy", lr=rate, momentum=0.9, weight_decay=5e-4, schedule="step",
-        steps=steps, batch_size=batch, drop_last=bool(ghost), seed=seed, callbacks=[watch],
-        augment=FlipAndCrop() if augment else None,
-    )  # fmt: skip
+    watch = TrainingCurve(net, seen.rows(slice(0, 1000)), held.rows(slice(0, 2000)),
+                          max(steps // points, 1), level=LEVEL if curved else None)  # fmt: skip
+    run = fit(net, seen, "cross_entropy", lr=rate, momentum=0.9, weight_decay=5e-4, schedule="step",
+              steps=steps, batch_size=batch, drop_last=bool(ghost), seed=seed, callbacks=[watch],
+              augment=FlipAndCrop() if augment else None)  # fmt: skip
     epoch = samples / batch
     count = steps // watch.every + 1
-    made: dict[str, Any] = {
-        "epochs": np.arange(count) * watch.every / epoch,
-        "reached": run.updates_below(1.0, round(epoch)) or steps, "curvature": watch.curvature,
-    }  # fmt: skip
+    made: Values = {"epochs": np.arange(count) * watch.every / epoch,
+                    "reached": run.updates_below(1.0, round(epoch)) or steps,
+                    "curvature": watch.curvature}  # fmt: skip
     for name in ("train", "test"):
         seen_so_far = getattr(watch, name)[: 0 if run.diverged else None]
         made[name] = np.array(seen_so_far + [CHANCE] * (count - len(seen_so_far)))
@@ -71,19 +57,10 @@ def trial(
                    "test_accuracy": other.accuracy}  # fmt: skip
 
 
-def curves(table: Table, title: str, arms: Mapping[str, Mapping[str, Any]]) -> list[Panel]:
+def curves(table: Table, title: str, arms: Mapping[str, Values]) -> Panels:
     """Training and test accuracy over epochs, as in Fig. 1; arms may have different lengths."""
-    made = []
     for name, what in (("train", "training"), ("test", "test")):
-        drawn = [
-            curve(label, next(iter(by_seed(table, "epochs", arm).values())),
-                  100 * np.array([*by_seed(table, name, arm).values()]).T)
-            for label, arm in arms.items()
-        ]  # fmt: skip
-        made.append(Panel(f"{title}: {what} accuracy", "epoch", "accuracy (%)", tuple(drawn)))
-    return made
-
-
-def settings(rows: Sequence[tuple[str, float, int]], **common: Any) -> list[dict[str, Any]]:
-    """Settings of arms: name, learning rate and updates."""
-    return [{"arm": arm, "rate": rate, "steps": steps} | common for arm, rate, steps in rows]
+        drawn = [curve(label, next(iter(by_seed(table, "epochs", arm).values())),
+                       100 * np.array([*by_seed(table, name, arm).values()]).T)
+                 for label, arm in arms.items()]  # fmt: skip
+        yield Panel(f"{title}: {what} accuracy", "epoch", "accuracy (%)", tuple(drawn))

@@ -5,8 +5,6 @@ The ceiling of a network is the lowest rate at which ten updates diverge; above 
 dead, which does not diverge.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -15,9 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from normscope.checks import Array
 from normscope.experiments.bjorck2018._common import images, layer, resnet, slope
-from normscope.experiments.observing import Panel, Scale, Table, curve, parts
+from normscope.experiments.observing import Array, Panel, Panels, Table, Values, curve, parts
 from normscope.train import fit, max_stable_lr
 
 CHANCE = math.log(10)
@@ -35,22 +32,21 @@ OTHERS = ("top", "alternating", "warm", "centred", "none 20", "none 32", "none 5
 RATE = {"top": 0.03, "none 32": 0.1}  # of others, at which they are to learn
 TABLE3 = {"none 32": 0.1, "none 56": 0.01, "warm": 0.01, "alternating": 0.01}
 DRAWN = [f"{norm} 56 {init}" for norm in ("none", "batch") for init in INITS[1:]]
+ARMS = [*ROWS, *OTHERS, *DRAWN]
 
 
-def trial(
-    arm: str, seed: int, data: str = "cifar10", width: int = 8, samples: int = 5000,
-    steps: int = 10, train: int = 180, tol: float = 0.5, depth: int = 0,
-) -> dict[str, Any]:  # fmt: skip
+def trial(arm: str, seed: int, data: str = "cifar10", width: int = 8, samples: int = 5000,
+          steps: int = 10, train: int = 180, tol: float = 0.5,
+          depth: int = 0) -> Values:  # fmt: skip
     """The ceiling of one network, and whether it learns at the paper's rate."""
     drawn = images(data, samples, seed, half=data != "digits")
     net = _network(arm, seed, data, width, depth)
-    options: dict[str, Any] = {"momentum": 0.9, "batch_size": 32}
+    options: Values = {"momentum": 0.9, "batch_size": 32}
     loss: Any = _centred if arm == "centred" else "cross_entropy"
     if arm == "warm":
         fit(net, drawn, "cross_entropy", lr=1e-4, epochs=1, seed=seed, **options)
-    found = max_stable_lr(
-        net, drawn, loss, steps=steps, seeds=[seed], bracket=(1e-6, 100), tol=tol, **options
-    )
+    found = max_stable_lr(net, drawn, loss, steps=steps, seeds=[seed], bracket=(1e-6, 100), tol=tol,
+                          **options)  # fmt: skip
     failed = [t.lr for t in found.trials if t.diverged]
     high = min(failed, default=math.inf)
     low = max((t.lr for t in found.trials if t.lr < high), default=0.0)
@@ -66,7 +62,7 @@ def trial(
 
 def _network(arm: str, seed: int, data: str, width: int, depth: int) -> Any:
     words = arm.split()
-    options: dict[str, Any] = {}
+    options: Values = {}
     if arm in ROWS:
         chosen = ROWS[arm][0]
         norm = "batch" if chosen else "none"
@@ -104,7 +100,7 @@ def _log(table: Table, arm: str) -> Array:
     return np.asarray(np.log10(middle))
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """What the claims read."""
     log = {arm: _log(table, arm) for arm in table.values_of("arm")}
     log |= {"batch 110": log["all"], "none 110": log["none"]}
@@ -112,7 +108,7 @@ def observe(table: Table) -> dict[str, Any]:
     gap = log["all"] - log["none"]
     deep = np.log10(DEPTHS)
 
-    def between(arm: str, rate: float) -> dict[str, Any]:
+    def between(arm: str, rate: float) -> Values:
         """Whether the ceiling lies between a rate of the grid and the next."""
         ends = np.stack([get[arm, "low"], get[arm, "high"]], 1)
         return {"intervals": ends, "line": rate * math.sqrt(3)}
@@ -125,7 +121,7 @@ def observe(table: Table) -> dict[str, Any]:
         return np.asarray(np.ptp([values[arm] for arm in arms], axis=0))
 
     start = {arm: np.log10(get[arm, "start"]) for arm in table.values_of("arm")}
-    made: dict[str, Any] = {
+    made: Values = {
         "sec1-bn-trains": {"values": get["all", "late"] - CHANCE},
         "sec1-unnorm-fails": {"holds": get["none", "high"] <= 0.1},
         "sec3-top-lr": parts({
@@ -165,28 +161,19 @@ def observe(table: Table) -> dict[str, Any]:
     return made
 
 
-def panels(table: Table) -> list[Panel]:
+def panels(table: Table) -> Panels:
     """Ceilings of Tables 2 and 3, and by depth."""
-    made = []
     for title, printed in (("Table 2", {a: rate for a, (_, rate) in ROWS.items()}),
                            ("Table 3", TABLE3)):  # fmt: skip
         arms = [*printed]
         measured = curve("diverges from", arms, [10 ** _log(table, a) for a in arms], log=True)
         theirs = curve("paper's rate", arms, [*printed.values()], style="dashed")
-        made.append(Panel(f"{title}: ceilings of stand-ins", "network", "learning rate",
-                          (measured, theirs), log_y=True))  # fmt: skip
+        yield Panel(f"{title}: ceilings of stand-ins", "network", "learning rate",
+                    (measured, theirs), log_y=True)  # fmt: skip
     curves = []
     for norm, last in (("none", "none"), ("batch", "all")):
         depths = [d for d in DEPTHS[:-1] if f"{norm} {d}" in table.values_of("arm")]
         rows = [10 ** _log(table, f"{norm} {d}") for d in depths] + [10 ** _log(table, last)]
         curves.append(curve(norm, [*depths, 110], rows, log=True))
-    made.append(Panel("App. J: ceilings by depth", "layers", "learning rate", tuple(curves),
-                      log_x=True, log_y=True))  # fmt: skip
-    return made
-
-
-_ARMS = [*ROWS, *OTHERS, *DRAWN]
-_SMALL = {"data": "digits", "width": 2, "samples": 96, "steps": 2, "train": 3, "tol": 30.0}
-TITLE = "The largest learning rates at which small ResNets do not diverge"
-SMOKE = Scale({"arm": _ARMS, "depth": 8} | _SMALL, seeds=2, seconds=9)
-DESK = Scale({"arm": _ARMS}, seeds=5, seconds=2900, data=("cifar10",))
+    yield Panel("App. J: ceilings by depth", "layers", "learning rate", tuple(curves), log_x=True,
+                log_y=True)  # fmt: skip

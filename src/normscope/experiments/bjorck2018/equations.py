@@ -1,7 +1,5 @@
 """Identities, and least squares: Eqs (1), (3), (4), (11), (12) and Sec. 4."""
 
-from __future__ import annotations
-
 import itertools
 from bisect import bisect_left
 from typing import Any
@@ -11,25 +9,21 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from normscope.checks import Array
-from normscope.experiments.observing import Panel, Scale, Table, columns, curve
+import normscope as ns
+from normscope.experiments.observing import Array, Panel, Table, Values, columns, curve
 from normscope.measure.layer_signals import layer_signals
-from normscope.measure.probes.gradients import gradients
-from normscope.nn.norm import BatchNorm
 from normscope.seeds import numpy_generator
 from normscope.theory import randmat
 
 KAPPAS = (3, 10, 30, 100)
 MOST = 10**6  # steps of gradient descent
 SIZE, DEPTH = 20, 6  # of least squares; of the products that are compared
-DRAWS: dict[str, Any] = {
-    "Gaussian": lambda rng, n: rng.standard_normal((n, n)),
-    "uniform": lambda rng, n: rng.uniform(-(3**0.5), 3**0.5, (n, n)),
-    "sign": lambda rng, n: rng.choice([-1.0, 1.0], (n, n)),
-}
+DRAWS: Values = {"Gaussian": lambda rng, n: rng.standard_normal((n, n)),
+                         "uniform": lambda rng, n: rng.uniform(-(3**0.5), 3**0.5, (n, n)),
+                         "sign": lambda rng, n: rng.choice([-1.0, 1.0], (n, n))}  # fmt: skip
 
 
-def trial(seed: int, size: int, sparse: int) -> dict[str, Any]:
+def trial(seed: int, size: int, sparse: int) -> Values:
     """All of it for one draw."""
     rng = numpy_generator(seed, "equations")
     torch.manual_seed(seed)
@@ -38,15 +32,11 @@ def trial(seed: int, size: int, sparse: int) -> dict[str, Any]:
                 for name, draw in DRAWS.items()}  # fmt: skip
     mask = (rng.random((sparse, sparse)) < 1 / sparse).astype(float)
     filled = mask[mask.any(1)][:, mask.any(0)]  # of the same rank
-    return {
-        "steps": list(steps),
-        "limit": list(limits),
-        "ratio": list(ratios),
-        "condition": [_condition(factors) for factors in products.values()],
-        "sec4-scale-free": _scaled(products["Gaussian"]),
-        "rank": int(np.linalg.matrix_rank(filled)) / sparse,
-        "second_moment": float(sparse * (mask**2).mean()),
-    } | _identities()
+    return {"steps": list(steps), "limit": list(limits), "ratio": list(ratios),
+            "condition": [_condition(factors) for factors in products.values()],
+            "sec4-scale-free": _scaled(products["Gaussian"]),
+            "rank": int(np.linalg.matrix_rank(filled)) / sparse,
+            "second_moment": float(sparse * (mask**2).mean())} | _identities()  # fmt: skip
 
 
 def _descent(rng: Any, kappa: float) -> tuple[int, float, float]:
@@ -75,17 +65,17 @@ def _condition(factors: list[Array]) -> float:
     return float(randmat.product_conditioning(factors).log10_condition[0, -1])
 
 
-def _scaled(factors: list[Array]) -> dict[str, Any]:
+def _scaled(factors: list[Array]) -> Values:
     """What scaling the factors by 0.3 changes in the condition number."""
     change = _condition(factors) - _condition([0.3 * f for f in factors])
     worst = max(float(np.linalg.cond(f)) for f in factors)
     return {"error": abs(10**change - 1), "size": len(factors[0]), "condition": worst}
 
 
-def _identities() -> dict[str, Any]:
+def _identities() -> Values:
     """Eq. (1) against torch's layer; Eqs (4) and (11) against autograd."""
     x = torch.randn(8, 3, 5, 5).double()
-    ours, torchs = BatchNorm(3).double(), nn.BatchNorm2d(3).double()
+    ours, torchs = ns.BatchNorm(3).double(), nn.BatchNorm2d(3).double()
     mean, var = x.mean((0, 2, 3), keepdim=True), x.var((0, 2, 3), correction=0, keepdim=True)
     written = (x - mean) / (var + torchs.eps).sqrt()
     errors = [_relative(f, torchs(x)) for f in (ours(x), written)]
@@ -93,7 +83,7 @@ def _identities() -> dict[str, Any]:
     net = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(), nn.Conv2d(4, 5, 3, padding=1),
                         nn.Flatten(), nn.Linear(125, 4)).double()  # fmt: skip
     labels = torch.randint(4, (8,))
-    found = gradients(net, (x, labels), "cross_entropy")
+    found = ns.gradients(net, (x, labels), "cross_entropy")
     loss: Any = functional.cross_entropy(net(x), labels)
     loss.backward()
     terms, order = [], []
@@ -101,13 +91,10 @@ def _identities() -> dict[str, Any]:
         weight: Any = net.get_submodule(layer.name).weight
         terms.append(abs(layer.t4 * 8 * 25 / float(weight.grad.abs().mean()) - 1))
         order.append(max(layer.t4 / min(layer.t2, layer.t3), max(layer.t2, layer.t3) / layer.t1))
-    return {
-        "eq1": {"error": float(_relative(summed, torchs(x))), "size": 200},
-        "eq1-corrected": {"error": [float(e) for e in errors], "size": 200},
-        "eq34": {"error": terms, "size": 200},
-        "order": max(order),
-        "eq11-12": {"error": _single_sample(), "size": 12},
-    }
+    return {"eq1": {"error": float(_relative(summed, torchs(x))), "size": 200},
+            "eq1-corrected": {"error": [float(e) for e in errors], "size": 200},
+            "eq34": {"error": terms, "size": 200}, "order": max(order),
+            "eq11-12": {"error": _single_sample(), "size": 12}}  # fmt: skip
 
 
 def _relative(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -125,10 +112,10 @@ def _single_sample() -> list[float]:
     return [float(_relative(slope.T @ z.detach(), grad)) for slope, z, grad in layers]
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """What the claims read."""
 
-    def rises(name: str, sign: float = 1.0) -> dict[str, Any]:
+    def rises(name: str, sign: float = 1.0) -> Values:
         logs = sign * np.log10(table(name).astype(float))
         names = [f"kappa {a} to {b}" for a, b in itertools.pairwise(KAPPAS)]
         return columns(np.diff(logs), names)
@@ -143,13 +130,11 @@ def observe(table: Table) -> dict[str, Any]:
     worst = max(row["condition"] for row in table("sec4-scale-free"))
     joined["sec4-scale-free"]["condition"] = worst
     return joined | {
-        "eq34-order": {"holds": table("order") <= 1},
-        "sec4-kappa-slow": rises("steps"),
+        "eq34-order": {"holds": table("order") <= 1}, "sec4-kappa-slow": rises("steps"),
         "sec4-kappa-lr": {"holds": np.all(np.diff(table("limit")) < 0, 1)},
         "sec4-kappa-ratio": rises("ratio"),
         "sec4-universality": columns(table("condition")[:, 1:] - table("condition")[:, :1], others),
-        "sec4-pathological": {"holds": (rank < 1) & (np.abs(moment - 1) < 0.2)},
-    }
+        "sec4-pathological": {"holds": (rank < 1) & (np.abs(moment - 1) < 0.2)}}  # fmt: skip
 
 
 def panels(table: Table) -> list[Panel]:
@@ -160,9 +145,3 @@ def panels(table: Table) -> list[Panel]:
     curves = [curve(name, KAPPAS, rows.T, log=True) for name, rows in shown.items()]
     return [Panel("Sec. 4: gradient descent on |A x - y|^2", "condition number of A", "number",
                   tuple(curves), log_x=True, log_y=True)]  # fmt: skip
-
-
-TITLE = "Identities of the paper, and gradient descent on least squares"
-VERSION = 3
-SMOKE = Scale({"size": 40, "sparse": 100}, seeds=2, seconds=1)
-DESK = PAPER = Scale({"size": 200, "sparse": 1000}, seeds=20, seconds=6)

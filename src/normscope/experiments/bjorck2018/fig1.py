@@ -4,26 +4,16 @@ Stand-ins of ResNet-110: ResNet-14 of width 8, 5000 images of 16 x 16 pixels, no
 lower the rate, the more updates, as in the paper.
 """
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 
 from normscope.experiments.bjorck2018 import _runs as runs
-from normscope.experiments.observing import Panel, Scale, Table, arm_bars, parts
+from normscope.experiments.observing import Panels, Table, Values, arm_bars, parts
 
-RUNS = [  # rate and updates of the stand-in, rate and epochs of the paper
-    ("none", 0.003, 2000, 1e-4, 2400), ("batch low", 0.003, 2000, 1e-4, 2400),
-    ("batch middle", 0.01, 1500, 0.003, 1320), ("batch", 0.1, 1000, 0.1, 165),
-    ("top", 0.03, 1500, 0.03, 330), ("mean and variance", 0.1, 1000, 0.1, 165),
-    ("variance", 0.01, 1500, 0.01, 330), ("mean", 0.003, 1500, 0.003, 330),
-]  # fmt: skip
 LABELS = {"none": "no norm, low rate", "batch low": "batch norm, low rate",
           "batch middle": "batch norm, middle rate", "batch": "batch norm, 0.1"}  # fmt: skip
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """What the claims read."""
     arms = table.values_of("arm")
     test, train, loss, steps, sharp = (
@@ -53,35 +43,19 @@ def observe(table: Table) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def panels(table: Table) -> list[Panel]:
+def panels(table: Table) -> Panels:
     """Figs 1, 15, 16 and 17, and the curvature at equal training loss."""
     arms = {label: {"arm": arm} for arm, label in LABELS.items()}
     named = {a: {"arm": a} for a in ("mean and variance", "variance", "mean")}
     full, none = {"all of batch norm": {"arm": "batch"}}, {"no norm": {"arm": "none"}}
     with_norm = {k: v for k, v in arms.items() if v["arm"] != "none"}
-    made = [
-        *runs.curves(table, "Fig. 1", arms),
-        *runs.curves(table, "Figs 15, 16", full | {"on top only": {"arm": "top"}} | none),
-        *runs.curves(table, "Fig. 17", full | named | none),
-    ]
+    yield from runs.curves(table, "Fig. 1", arms)
+    yield from runs.curves(table, "Figs 15, 16", full | {"on top only": {"arm": "top"}} | none)
+    yield from runs.curves(table, "Fig. 17", full | named | none)
     if all(np.isfinite(table("curvature", **arm)).all() for arm in with_norm.values()):
-        made.append(arm_bars(
-            table, "Sec. 2.1: width of minima at equal training loss", with_norm,
-            lambda run: 10 ** run["curvature"], "largest eigenvalue of the Hessian", log=True,
-        ))  # fmt: skip
-    return made
+        yield arm_bars(table, "Sec. 2.1: width of minima at equal training loss",
+                       with_norm, lambda run: 10 ** run["curvature"],
+                       "largest eigenvalue of the Hessian", log=True)  # fmt: skip
 
 
-def _settings(steps: int = 0, *, paper: bool = False, **common: Any) -> list[dict[str, Any]]:
-    """Settings of the arms; the curvature is measured with batch norm at three rates."""
-    rows = [(a, there, n * runs.STEPS) if paper else (a, rate, steps or count)
-            for a, rate, count, there, n in RUNS]  # fmt: skip
-    made = runs.settings(rows, **common)
-    return [row | {"curved": row["arm"].startswith("batch")} for row in made]
-
-
-TITLE = "Small ResNets with and without batch norm at low and high learning rates"
 trial = runs.trial
-SMOKE = Scale(_settings(6, batch=16, **runs.SMALL), seeds=2, seconds=4)
-DESK = Scale(_settings(), seeds=5, seconds=2800, data=("cifar10",))
-PAPER = Scale(_settings(paper=True, **runs.LARGE), seeds=5, seconds=5e7, data=("cifar10",))

@@ -4,8 +4,6 @@ Two settings, because the paper does not say which it used: shortcuts that pad a
 everywhere ("pad"), and 1 x 1 projections with torch's default in the linear layer ("projection").
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -15,11 +13,10 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn import grad as torch_grad
 
-from normscope.checks import Array
 from normscope.experiments.bjorck2018 import _init_views as views
-from normscope.experiments.bjorck2018._common import DIGITS, density, images, layer, resnet
-from normscope.experiments.bjorck2018._init_views import CLASSES, SHOWN, WAYS
-from normscope.experiments.observing import Scale
+from normscope.experiments.bjorck2018._common import density, images, layer, resnet
+from normscope.experiments.bjorck2018._init_views import CLASSES, SHOWN
+from normscope.experiments.observing import Array, Values
 from normscope.measure.probes.signals import signals
 
 _weight_gradient: Any = torch_grad.conv2d_weight
@@ -27,9 +24,8 @@ ALIGNED = 0.9  # |sum d| / sum |d| from which on the two are about equal
 LARGEST = 1e300  # stands for an infinite ratio
 
 
-def trial(
-    norm: str, shortcut: str, seed: int, data: str = "cifar10", width: int = 16, batch: int = 128
-) -> dict[str, Any]:
+def trial(norm: str, shortcut: str, seed: int, data: str = "cifar10", width: int = 16,
+          batch: int = 128) -> Values:  # fmt: skip
     """All numbers of one network on one batch."""
     net = resnet(110, norm, seed, data=data, width=width, shortcut=shortcut)
     drawn = images(data, batch, seed)
@@ -39,26 +35,18 @@ def trial(
     outs = [s for s in forward.outputs if "shortcut" not in s.name]
     channels = [np.abs(g.channel_gradient) for g in grads]
     j = back.outputs.favoured
-    made: dict[str, Any] = {
-        "loss": back.loss,
-        "terms": np.array([[g.t1, g.t2, g.t3, g.t4] for g in grads]).T,
-        "std": np.array([g.std for g in grads]),
-        "kurtosis": np.array([g.kurtosis for g in grads]),
+    made: Values = {
+        "loss": back.loss, "terms": np.array([[g.t1, g.t2, g.t3, g.t4] for g in grads]).T,
+        "std": np.array([g.std for g in grads]), "kurtosis": np.array([g.kurtosis for g in grads]),
         "mean": np.array([np.abs(s.mean).mean() for s in outs]),
         "variance": np.array([s.variance.mean() for s in outs]),
-        "mean_sd": np.array([np.abs(s.mean).std() for s in outs]),
-        "variance_sd": np.array([s.variance.std() for s in outs]),
         "relative_mean": np.array([_shift(s.mean, s.variance) for s in outs]),
         "channel": np.array([c.mean() for c in channels]),
         "channel_cv": np.array([c.std() / c.mean() for c in channels]),
-        "largest_output": float(np.abs(outs[-1].mean).max()),
-        "favoured": j,
-        "predicted": float(back.outputs.predicted[j]),
-        "g_mean": float(back.outputs.mean[j]),
-        "g_std": float(back.outputs.std[j]),
-        "g_alignment": back.outputs.alignment,
-        "g_examples": back.outputs.examples[:, j],
-        "bias": float(channels[-1][j]),
+        "largest_output": float(np.abs(outs[-1].mean).max()), "favoured": j,
+        "predicted": float(back.outputs.predicted[j]), "g_mean": float(back.outputs.mean[j]),
+        "g_std": float(back.outputs.std[j]), "g_alignment": back.outputs.alignment,
+        "g_examples": back.outputs.examples[:, j], "bias": float(channels[-1][j]),
         "matrix": back[45].matrix,
         "fig7": [getattr(back[45], k) for k in ("rank_one_signed", "column_cv", "row_cv")],
         "max_over_median": min(back[45].max_over_median, LARGEST),
@@ -68,8 +56,7 @@ def trial(
         "fig23": [back[54].term_correlation, back[54].aligned, back[54].median_alignment],
         "points": back[54].terms[:, ::8],
         "entries": np.stack([back[55].histogram.edges()[:-1], back[55].histogram.density()]),
-        "one_signed": _share([s.one_signed for s in forward.rectified]),
-    }
+        "one_signed": _share([s.one_signed for s in forward.rectified])}  # fmt: skip
     return made | (_own_pass(net, drawn, classes=norm == "none") if norm != "top" else {})
 
 
@@ -83,7 +70,7 @@ def _shift(mean: Array, variance: Array) -> float:
     return float(np.mean(np.abs(mean[moving]) / np.sqrt(variance[moving]))) if moving.any() else 0.0
 
 
-def _own_pass(net: Any, data: Any, *, classes: bool) -> dict[str, Any]:
+def _own_pass(net: Any, data: Any, *, classes: bool) -> Values:
     """What needs single terms of the gradient, or the gradient of single classes."""
     seen: dict[int, tuple[Tensor, Tensor]] = {}
     lowest: list[float] = []
@@ -105,13 +92,11 @@ def _own_pass(net: Any, data: Any, *, classes: bool) -> dict[str, Any]:
     for handle in handles:
         handle.remove()
     shapes = [_shapes(seen[n][1].detach()) for n in SHOWN]
-    made = {
-        "lowest_input": min(lowest),
-        "same_sign": [_same_sign(layer(net, n).weight, *seen[n]) for n in (18, 54, 90)],
-        "bimodal": [share for share, _ in shapes],
-        "shapes": np.array([density for _, density in shapes]),
-        "contribution": _contribution(layer(net, 54), seen[54][0][:16]),
-    }
+    made = {"lowest_input": min(lowest),
+            "same_sign": [_same_sign(layer(net, n).weight, *seen[n]) for n in (18, 54, 90)],
+            "bimodal": [share for share, _ in shapes],
+            "shapes": np.array([density for _, density in shapes]),
+            "contribution": _contribution(layer(net, 54), seen[54][0][:16])}  # fmt: skip
     made |= _summands(layer(net, 90).weight, *seen[90])
     return made | (_by_class(net, z) if classes else {})
 
@@ -139,7 +124,7 @@ def _shapes(out: Tensor) -> tuple[float, Array]:
     return float(bimodal.double().mean()), np.array([density(row) for row in chosen])
 
 
-def _summands(weight: Any, x: Tensor, out: Any) -> dict[str, Any]:
+def _summands(weight: Any, x: Tensor, out: Any) -> Values:
     """Fig. 22: the terms d of a well aligned weight, and of one with a small gradient."""
     g, size = out.grad, weight.grad.abs().flatten()
     aligned = size / _summed(x.abs(), g.abs(), weight).flatten()
@@ -148,7 +133,7 @@ def _summands(weight: Any, x: Tensor, out: Any) -> dict[str, Any]:
     alive = size[size > 0].sort().values
     small = (size - alive[len(alive) // 10]).abs().argmin()  # the first decile
     padded, (height, width) = functional.pad(x, (1, 1, 1, 1)), g.shape[2:]
-    made: dict[str, Any] = {}
+    made: Values = {}
     for name, index in (("large", large), ("small", small)):
         o, i, k, m = (int(v) for v in np.unravel_index(int(index), tuple(weight.shape)))
         d = (g[:, o] * padded[:, i, k : k + height, m : m + width]).double().flatten()
@@ -168,7 +153,7 @@ def _contribution(conv: Any, x: Tensor) -> float:
     return float(stats.spearmanr(x.mean((0, 2, 3)).numpy(), size).statistic)
 
 
-def _by_class(net: Any, z: Any) -> dict[str, Any]:
+def _by_class(net: Any, z: Any) -> Values:
     """Gradients of kernels through each class alone, App. L."""
     weights = [layer(net, number).weight for number in CLASSES]
     rest = [-w.grad for w in weights]
@@ -183,9 +168,4 @@ def _by_class(net: Any, z: Any) -> dict[str, Any]:
     return {"classes": np.array(rows).T, "class_error": max(error)}  # (layers, classes)
 
 
-_ALL = {"norm": ["none", "batch", "top"], "shortcut": list(WAYS)}
-TITLE = "ResNet-110 at initialization, with and without batch norm"
-VERSION = 2
 observe, panels = views.observe, views.panels
-SMOKE = Scale(_ALL | DIGITS | {"batch": 24}, seeds=2, seconds=14)
-DESK = PAPER = Scale(_ALL, seeds=5, seconds=520, data=("cifar10",))

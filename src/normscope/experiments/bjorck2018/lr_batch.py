@@ -4,18 +4,14 @@ The network of Fig. 1 with equal numbers of epochs. Statistics are those of 16 i
 since the noise of batch norm itself depends on the number.
 """
 
-from __future__ import annotations
-
-from typing import Any
-
 from normscope.experiments.bjorck2018 import _runs as runs
-from normscope.experiments.observing import Panel, Scale, Table, arm_bars, parts
+from normscope.experiments.observing import Panel, Table, Values, arm_bars, parts
 
 PAIRS = [(0.1, 128), (0.025, 32), (0.0125, 16), (0.0125, 128)]  # the last is the contrast
 ARMS = {f"rate {r:g}, batch {b}": {"rate": r, "batch": b} for r, b in PAIRS}
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """What the claim reads: differences within half the contrast, on both sides."""
     first, *equal, contrast = (table("test_accuracy", **arm) for arm in ARMS.values())
     half, found = (first - contrast) / 2, {}
@@ -28,23 +24,10 @@ def observe(table: Table) -> dict[str, Any]:
 
 def panels(table: Table) -> list[Panel]:
     """Accuracy of the arms."""
-    bars = arm_bars(
-        table, "Sec. 2.1: equal rate over batch size", ARMS,
-        lambda run: 100 * run["test_accuracy"], "test accuracy (%)", x="arm",
-    )  # fmt: skip
+    bars = arm_bars(table, "Sec. 2.1: equal rate over batch size",
+                    ARMS, lambda run: 100 * run["test_accuracy"], "test accuracy (%)",
+                    x="arm")  # fmt: skip
     return [bars, *runs.curves(table, "Sec. 2.1", ARMS)]
 
 
-def _settings(samples: int, epochs: int, **common: Any) -> list[dict[str, Any]]:
-    """Batches of 16, 32 and 128 divide the number of images."""
-    return [{"arm": "batch", "rate": rate, "batch": batch, "steps": epochs * samples // batch,
-             "samples": samples, "ghost": 16} | common for rate, batch in PAIRS]  # fmt: skip
-
-
-_PAPER = {k: v for k, v in runs.LARGE.items() if k != "samples"}
-_SMOKE = {k: v for k, v in runs.SMALL.items() if k != "samples"}
-TITLE = "Small ResNets at equal ratios of learning rate and batch size"
 trial = runs.trial
-SMOKE = Scale(_settings(128, 1, **_SMOKE), seeds=2, seconds=3)
-DESK = Scale(_settings(4992, 18), seeds=5, seconds=1350, data=("cifar10",))
-PAPER = Scale(_settings(49_920, 165, **_PAPER), seeds=5, seconds=6e6, data=("cifar10",))

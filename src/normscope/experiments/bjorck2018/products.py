@@ -1,16 +1,14 @@
 """Products of random matrices: Theorem 1 and Figs 8 to 12."""
 
-from __future__ import annotations
-
 import itertools
-from typing import Any
 
 import numpy as np
 from scipy import stats
 
 from normscope.checks import Array
 from normscope.experiments.bjorck2018._common import density, slope
-from normscope.experiments.observing import Panel, Scale, Table, columns, curve, over_sizes, parts
+from normscope.experiments.observing import Panel, Panels, Table, Values, columns, curve, parts
+from normscope.results.observations import over_sizes
 from normscope.results.rules import fitted_slope
 from normscope.theory import randmat
 
@@ -20,7 +18,7 @@ DEPTHS = np.arange(1, MOST + 1).astype(float)
 TINY = (1e-200, 1e-190)  # where the density is a pure power
 
 
-def trial(size: int, seed: int) -> dict[str, Any]:
+def trial(size: int, seed: int) -> Values:
     """One product of up to ten Gaussian matrices of this size, and of its beginnings."""
     depth = randmat.conditioning_by_depth(MOST, size, runs=1, seed=seed)
     made = {"condition": depth.log10_condition[0], "largest": depth.largest[0]}
@@ -33,8 +31,7 @@ def trial(size: int, seed: int) -> dict[str, Any]:
         "over_median": [float(s[0] / np.median(s)) for s in rows],
         "kurtosis": [float(stats.kurtosis(s, fisher=False)) for s in rows],
         "mean_square": [float(np.mean(s**2)) for s in rows],
-        "densities": np.array([density(s) for s in rows]),
-    }
+        "densities": np.array([density(s) for s in rows])}  # fmt: skip
 
 
 def _printed_distance(values: Array, factors: int) -> float:
@@ -44,7 +41,7 @@ def _printed_distance(values: Array, factors: int) -> float:
     return float(np.maximum(np.abs(below - steps[1:]), np.abs(below - steps[:-1])).max())
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """What the claims read."""
     sizes = table.values_of("size")
     top = table.where(size=sizes[-1])
@@ -71,22 +68,20 @@ def observe(table: Table) -> dict[str, Any]:
         "thm1-linear": fitted_slope(DEPTHS.tolist(), top("largest").T.tolist()),
         "thm1-linear-corrected": over_sizes(sizes, powers, law),
         "sec4-variance": {"values": top("mean_square")[:, -1] / top("mean_square")[:, 0] - 1},
-        "sec4-variance-corrected": columns(top("mean_square"), by),
-        "fig8": parts(shape),
+        "sec4-variance-corrected": columns(top("mean_square"), by), "fig8": parts(shape),
         "fig11": columns(np.diff(top("condition")), each),
-        "fig12": parts(grows | {"1 - power": 1 - np.array(powers[-1])}),
-    }  # fmt: skip
+        "fig12": parts(grows | {"1 - power": 1 - np.array(powers[-1])})}  # fmt: skip
     return made | _theory()
 
 
-def _toward(table: Table, factors: int, goal: float) -> dict[str, Any]:
+def _toward(table: Table, factors: int, goal: float) -> Values:
     """The largest singular value by size of the matrices, against an edge."""
     sizes = table.values_of("size")
     rows = [table("largest", size=n)[:, factors - 1] for n in sizes]
     return over_sizes(sizes, rows, goal)
 
 
-def _theory() -> dict[str, Any]:
+def _theory() -> Values:
     """What needs no random matrix."""
     blowup, falls, mass, many = {}, [], [], (10, 100, 1000, 10**6)
     for m in FACTORS:
@@ -97,14 +92,11 @@ def _theory() -> dict[str, Any]:
         falls.append(bool(np.all(np.diff(randmat.squared_of_angle(phi, m)) < 0)))
         mass.append(abs(_mass(m) - 1))
     ends = [(m, randmat.squared_edge(m)) for m in many]
-    return {
-        "thm1-blowup": {"parts": blowup},
-        "fig9": {"holds": falls},
-        "fig10": {"error": mass, "size": 200},
-        "thm1-asymptote": {"holds": [abs(end / (m + 1) / np.e - 1) < 1 / m for m, end in ends]},
-        "thm1-asymptote-difference": {
-            "holds": [abs((m + 1) * np.e - end - np.e / 2) < 1 / m for m, end in ends[:3]]},
-    }  # fmt: skip
+    return {"thm1-blowup": {"parts": blowup}, "fig9": {"holds": falls},
+            "fig10": {"error": mass, "size": 200},
+            "thm1-asymptote": {"holds": [abs(end / (m + 1) / np.e - 1) < 1 / m for m, end in ends]},
+            "thm1-asymptote-difference": {"holds": [abs((m + 1) * np.e - end - np.e / 2) < 1 / m
+                                                    for m, end in ends[:3]]}}  # fmt: skip
 
 
 def _mass(factors: int) -> float:
@@ -117,10 +109,9 @@ def _mass(factors: int) -> float:
     return float(weights @ inner * np.pi / 4)
 
 
-def panels(table: Table) -> list[Panel]:
+def panels(table: Table) -> Panels:
     """Figs 8 to 12."""
     top = table.where(size=table.values_of("size")[-1])
-    made = []
     for i, m in enumerate(FACTORS):
         edge = randmat.singular_edge(m)
         grid = np.linspace(edge / 80, edge, 200)[:-1]
@@ -128,7 +119,7 @@ def panels(table: Table) -> list[Panel]:
         theory = curve("large matrices", grid, law, style="line")
         runs = [curve(f"run {r + 1}", *rows[i]) for r, rows in enumerate(top("densities")[:5])]
         title = f"Fig. 8, {m} factor{'s' * (m > 1)}"
-        made.append(Panel(title, "singular value", "density", (*runs, theory), log_y=True))
+        yield Panel(title, "singular value", "density", (*runs, theory), log_y=True)
     for figure, label in ((9, "x"), (10, "density at x")):
         curves = []
         for m in FACTORS:
@@ -136,18 +127,12 @@ def panels(table: Table) -> list[Panel]:
             x = randmat.squared_of_angle(phi, m)
             y = x if figure == 9 else randmat.squared_density(x, m)
             curves.append(curve(f"M = {m}", phi, y, style="line"))
-        made.append(Panel(f"Fig. {figure}", "phi", label, tuple(curves), log_y=True))
+        yield Panel(f"Fig. {figure}", "phi", label, tuple(curves), log_y=True)
     places = DEPTHS.tolist()
     mean = curve("mean of log10", places, 10 ** top("condition").T, log=True)
-    made.append(Panel("Fig. 11", "factors", "condition number", (mean,), log_y=True))
+    yield Panel("Fig. 11", "factors", "condition number", (mean,), log_y=True)
     ends = [randmat.singular_edge(int(m)) for m in DEPTHS]
-    made.append(Panel("Fig. 12", "factors", "largest singular value", (
-        curve("measured", places, top("largest").T),
-        curve("large matrices: square root of the edge", places, ends, style="line"),
-        curve("edge, as printed", places, np.square(ends), style="dashed"))))  # fmt: skip
-    return made
-
-
-TITLE = "Products of up to ten Gaussian matrices"
-SMOKE = Scale({"size": [50, 100]}, seeds=2, seconds=0.5)
-DESK = PAPER = Scale({"size": [250, 500, 1000]}, seeds=20, seconds=83)
+    yield Panel("Fig. 12", "factors", "largest singular value",
+                (curve("measured", places, top("largest").T),
+                 curve("large matrices: square root of the edge", places, ends, style="line"),
+                 curve("edge, as printed", places, np.square(ends), style="dashed")))  # fmt: skip

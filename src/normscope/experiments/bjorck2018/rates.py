@@ -4,16 +4,12 @@ Stand-ins: ResNet-32 of width 8, 5000 images of 16 x 16 pixels, batches of 32, e
 updates in all arms.
 """
 
-from __future__ import annotations
-
 import math
-from typing import Any
 
 import numpy as np
 
-from normscope.checks import Array
 from normscope.experiments.bjorck2018 import _runs as runs
-from normscope.experiments.observing import Panel, Scale, Table, curve, parts
+from normscope.experiments.observing import Array, Panel, Table, Values, curve, parts
 
 RATES = {"none": (0.1, 0.03, 0.01, 0.003), "lsuv": (0.1, 0.03, 0.01, 0.003),
          "batch": (1.0, 0.1, 0.03, 0.01, 0.003)}  # fmt: skip
@@ -41,7 +37,7 @@ def highest(table: Table, arm: str) -> Array:
     return np.asarray(places[np.argmax(np.vstack([ok, np.ones_like(ok[:1])]), axis=0)])
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """What the claims read."""
 
     def accuracy(arm: str, rate: float) -> Array:
@@ -55,35 +51,21 @@ def observe(table: Table) -> dict[str, Any]:
     seeds = len(table.where(arm="none", rate=0.1).rows)
     mine, their = own(table, "none")[0], own(table, "lsuv")[0]
     none, high = accuracy("none", mine), accuracy("batch", 0.1)
-    return {
-        "sec2-lr-lower": {"values": highest(table, "batch") - highest(table, "none")},
-        "fig1-own-rate": {"values": accuracy("batch", mine) - (none + high) / 2},
-        "appH-highest-best": parts({NAMES[arm]: gain(arm) for arm in ("none", "batch")}),
-        "appH-beyond": {"values": accuracy("batch", 1.0) - high},
-        "sec5-lsuv": parts({
-            "highest rate": highest(table, "lsuv") - highest(table, "none"),
-            "two thirds of the gain": accuracy("lsuv", their) - none - 2 / 3 * (high - none)}),
-    }  # fmt: skip
+    return {"sec2-lr-lower": {"values": highest(table, "batch") - highest(table, "none")},
+            "fig1-own-rate": {"values": accuracy("batch", mine) - (none + high) / 2},
+            "appH-highest-best": parts({NAMES[arm]: gain(arm) for arm in ("none", "batch")}),
+            "appH-beyond": {"values": accuracy("batch", 1.0) - high},
+            "sec5-lsuv": parts({"highest rate": highest(table, "lsuv") - highest(table, "none"),
+                                "two thirds of the gain": accuracy("lsuv", their) - none - 2 / 3 * (
+                                    high - none)})}  # fmt: skip
 
 
 def panels(table: Table) -> list[Panel]:
     """Accuracy by learning rate."""
-    drawn = [
-        curve(label, rates, [100 * table("test_accuracy", arm=arm, rate=r) for r in rates])
-        for arm, label in NAMES.items()
-        for rates in [sorted(RATES[arm])]
-    ]
+    drawn = [curve(label, rates, [100 * table("test_accuracy", arm=arm, rate=r) for r in rates])
+             for arm, label in NAMES.items() for rates in [sorted(RATES[arm])]]  # fmt: skip
     return [Panel("App. H: accuracy by learning rate", "learning rate", "test accuracy (%)",
                   tuple(drawn), log_x=True, note="10 % where a network diverged.")]  # fmt: skip
 
 
-def _settings(steps: int, **common: Any) -> list[dict[str, Any]]:
-    rows = [(arm, rate, steps) for arm, rates in RATES.items() for rate in rates]
-    return runs.settings(rows, points=1, **common)
-
-
-TITLE = "Small deep ResNets without norm, with LSUV and with batch norm over learning rates"
 trial = runs.trial
-SMOKE = Scale(_settings(4, batch=16, **runs.SMALL), seeds=2, seconds=2)
-DESK = Scale(_settings(1400, depth=32, batch=32), seeds=5, seconds=2850, data=("cifar10",))
-PAPER = Scale(_settings(300 * runs.STEPS, **runs.LARGE), seeds=5, seconds=4e7, data=("cifar10",))

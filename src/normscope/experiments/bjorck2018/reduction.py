@@ -1,12 +1,9 @@
 """Proposition 1 of App. C: one layer of a linear network as least squares of its own."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
 
-from normscope.experiments.observing import Scale
 from normscope.seeds import numpy_generator
 from normscope.theory import randmat
 
@@ -33,8 +30,3 @@ def trial(seed: int) -> dict[str, Any]:
         split.append(abs((least_losses + found.constant) / least - 1))
     return {"prop1-reduction": {"error": errors, "size": 40},
             "prop1-decouple": {"error": split, "size": 40}}  # fmt: skip
-
-
-TITLE = "Linear networks reduced to least squares, layer by layer"
-SMOKE = Scale({}, seeds=2, seconds=0.1)
-DESK = PAPER = Scale({}, seeds=20, seconds=1)

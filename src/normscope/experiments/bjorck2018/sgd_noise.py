@@ -1,36 +1,31 @@
 """The noise of stochastic gradients: Eq. (2)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
 import torch
 from torch.nn import functional
 
+import normscope as ns
 from normscope.experiments.bjorck2018._common import images
-from normscope.experiments.observing import Panel, Scale, Table, columns, curve
+from normscope.experiments.observing import Panel, Table, Values, columns, curve
 from normscope.measure.layer_signals import layer_signals
-from normscope.measure.probes.noise import gradient_noise
-from normscope.nn import network
 from normscope.seeds import numpy_generator
 
 SIZES, COUPLED = (1, 8, 64, 512), (8, 32, 128)
 
 
-def trial(seed: int, data: str, samples: int, draws: int, coupled: int) -> dict[str, Any]:
+def trial(seed: int, data: str, samples: int, draws: int, coupled: int) -> Values:
     """Noise of simulated batches over the formula, for one network with one hidden layer."""
     drawn = images(data, samples, seed).flat()
-    net: Any = network(f"mlp:{drawn.images.shape[1]}-32-10", norm=None, seed=seed).double()
+    net: Any = ns.network(f"mlp:{drawn.images.shape[1]}-32-10", norm=None, seed=seed).double()
     drawn = drawn.to(dtype=torch.float64)
     gram = _gram(net, drawn)
     sizes = [b for b in SIZES if 2 * b <= samples]
-    exact = gradient_noise(net, drawn, "cross_entropy", batch_sizes=sizes)
+    exact = ns.gradient_noise(net, drawn, "cross_entropy", batch_sizes=sizes)
     formulas = (exact.with_replacement[0], exact.without_replacement[0])
     rng = numpy_generator(seed, "batches")
-    spread = float(np.trace(gram) ** 2 / np.sum(gram**2))  # effective dimension of the noise
-    made: dict[str, Any] = {"sizes": sizes, "dimension": spread, "unbiased": []}
-    made |= {"ratio": [], "ratio_without": []}
+    made: Values = {"sizes": sizes, "unbiased": [], "ratio": [], "ratio_without": []}
     for i, size in enumerate(sizes):
         counts = rng.multinomial(size, np.full(samples, 1 / samples), draws)
         others = np.array([np.isin(np.arange(samples), rng.permutation(samples)[:size])
@@ -61,23 +56,21 @@ def _noise(gram: Any, weights: Any) -> Any:
 def _coupled(seed: int, data: str, samples: int) -> list[float]:
     """Batch size times noise of a network with batch norm, as of independent samples."""
     drawn = images(data, samples, seed)
-    net: Any = network("resnet8", width=4, channels=drawn.images.shape[1], seed=seed)
+    net: Any = ns.network("resnet8", width=4, channels=drawn.images.shape[1], seed=seed)
     sizes = [b for b in COUPLED if 4 * b <= samples]
-    found = gradient_noise(net, drawn, "cross_entropy", batch_sizes=sizes, draws=64, seed=seed)
+    found = ns.gradient_noise(net, drawn, "cross_entropy", batch_sizes=sizes, draws=64, seed=seed)
     b = np.array(sizes)
     return list(found.without_replacement[0] * b * (samples - 1) / (samples - b))
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """What the claims read; a part for each batch size."""
     names = [f"B = {b}" for b in table.rows[0][1]["sizes"]]
     coupled = table("coupled")
-    return {
-        "eq2-unbiased": columns(table("unbiased"), names),
-        "eq2-noise": columns(table("ratio"), names),
-        "eq2-without": columns(table("ratio_without"), names),
-        "eq2-bn": {"values": np.log10(coupled[:, -1] / coupled[:, 0])},
-    }  # fmt: skip
+    return {"eq2-unbiased": columns(table("unbiased"), names),
+            "eq2-noise": columns(table("ratio"), names),
+            "eq2-without": columns(table("ratio_without"), names),
+            "eq2-bn": {"values": np.log10(coupled[:, -1] / coupled[:, 0])}}  # fmt: skip
 
 
 def panels(table: Table) -> list[Panel]:
@@ -89,9 +82,3 @@ def panels(table: Table) -> list[Panel]:
     curves.append(curve("Eq. (2)", sizes, np.ones(len(sizes)), style="line"))
     return [Panel("Eq. (2): noise of a batch", "batch size", "simulated / formula", tuple(curves),
                   log_x=True)]  # fmt: skip
-
-
-TITLE = "Noise of stochastic gradients against Eq. (2)"
-SMOKE = Scale({"data": "digits", "samples": 200, "draws": 100, "coupled": 128}, seeds=2, seconds=4)
-DESK = Scale({"data": "mnist", "samples": 2000, "draws": 400, "coupled": 512},
-             seeds=5, seconds=34, data=("mnist",))  # fmt: skip

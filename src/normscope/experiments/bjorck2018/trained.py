@@ -1,7 +1,5 @@
 """Small ResNet-110s after some training: do the issues of initialization persist?"""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -10,7 +8,7 @@ import torch
 from torch.nn import functional
 
 from normscope.experiments.bjorck2018._common import images, layer, resnet, slope
-from normscope.experiments.observing import Panel, Scale, Table, curve, parts
+from normscope.experiments.observing import Panel, Table, Values, curve, parts
 from normscope.measure.probes.signals import signals
 from normscope.train import fit
 
@@ -18,19 +16,16 @@ RATES = {"none": 1e-4, "batch": 0.1, "diverging": 0.01}
 DRAWS = 16  # batches behind a variance
 
 
-def trial(
-    arm: str, seed: int, data: str = "cifar10", width: int = 8, depth: int = 110,
-    samples: int = 5000, batch: int = 128, steps: int = 200,
-) -> dict[str, Any]:  # fmt: skip
+def trial(arm: str, seed: int, data: str = "cifar10", width: int = 8, depth: int = 110,
+          samples: int = 5000, batch: int = 128, steps: int = 200) -> Values:  # fmt: skip
     """One network at the rate of its kind; ``"diverging"``: far above its ceiling."""
     drawn = images(data, samples, seed, half=data != "digits")
     norm = "batch" if arm == "batch" else "none"
     net = resnet(depth, norm, seed, data=data, width=width)
-    options: dict[str, Any] = {"momentum": 0.9, "batch_size": batch, "seed": seed}
+    options: Values = {"momentum": 0.9, "batch_size": batch, "seed": seed}
     if arm == "diverging":
-        run = fit(
-            net, drawn, "cross_entropy", lr=RATES[arm], steps=steps, divergence=None, **options
-        )
+        run = fit(net, drawn, "cross_entropy", lr=RATES[arm], steps=steps, divergence=None,
+                  **options)  # fmt: skip
         late = float(np.mean(run.losses[-20:]))
         return {"jumped": not np.max(run.losses) <= 1e3, "late": late if late < 1e30 else 1e30}
     noise = [_noise(net, drawn, batch, RATES[norm])]
@@ -64,22 +59,19 @@ def _noise(net: Any, data: Any, batch: int, rate: float) -> tuple[float, float]:
     return scale, math.log10(noise / max(signal, noise / DRAWS))
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """What the claims read."""
     none, batch = (table.where(arm=n) for n in ("none", "batch"))
     bad = table.where(arm="diverging")
     gain = batch("noise") - none("noise")  # (seed, time, kind)
-    return {
-        "sec3-no-recovery": {
-            "holds": np.logical_and(bad("jumped"), bad("late") >= math.log(10) - 0.05)},
-        "sec3-persist": parts({
-            f"alignment {k + 1}": none("alignment")[:, k] - batch("alignment")[:, k]
-            for k in range(3)} | {"growth": none("slope") - batch("slope")}),
-        "sec2-noise-bn": parts({
-            f"{kind}, {time}": gain[:, i, j]
-            for i, time in enumerate(("at initialization", "half way"))
-            for j, kind in enumerate(("absolute", "relative to the gradient"))}),
-    }  # fmt: skip
+    return {"sec3-no-recovery": {"holds": np.logical_and(bad("jumped"),
+                                                         bad("late") >= math.log(10) - 0.05)},
+            "sec3-persist": parts({f"alignment {k + 1}": none("alignment")[:, k] - batch(
+                "alignment")[:, k] for k in range(3)} | {"growth": none("slope") - batch("slope")}),
+            "sec2-noise-bn": parts(
+                {f"{kind}, {time}": gain[:, i, j]
+                 for i, time in enumerate(("at initialization", "half way"))
+                 for j, kind in enumerate(("absolute", "relative to the gradient"))})}  # fmt: skip
 
 
 def panels(table: Table) -> list[Panel]:
@@ -89,10 +81,3 @@ def panels(table: Table) -> list[Panel]:
               for name in ("none", "batch")]  # fmt: skip
     return [Panel("Sec. 2.1: noise of a step", "time", "a^2 E|g_B - g|^2, middle layer",
                   tuple(curves), log_y=True)]  # fmt: skip
-
-
-_ARMS = {"arm": list(RATES)}
-_SMALL = {"data": "digits", "width": 2, "depth": 20, "samples": 96, "batch": 16, "steps": 4}
-TITLE = "Small ResNet-110s after some training"
-SMOKE = Scale(_ARMS | _SMALL, seeds=2, seconds=4)
-DESK = Scale(_ARMS, seeds=5, seconds=1000, data=("cifar10",))

@@ -1,20 +1,13 @@
 """Figures I to IV: full curvature matrices of small MLPs and their blocks, without and with BN."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
-from typing import Any
 
 import numpy as np
 import torch
 from scipy import stats
 
-from normscope.checks import Array
-from normscope.data import load_data
-from normscope.experiments.observing import Experiment, Panel, Scale, Table, curve, parts
-from normscope.measure import conditioning
-from normscope.nn import network
+import normscope as ns
+from normscope.experiments.observing import Array, Panel, Panels, Table, Values, curve, parts
 from normscope.results import MomentSpectrum
 
 SHARES = (0.5, 0.8, 0.9)
@@ -25,7 +18,7 @@ EPS = float(np.finfo(float).eps)
 
 def small_images(data: str, samples: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Rows in float64: digits, or MNIST as 12 x 12 (means of 2 x 2 of the middle 24 x 24)."""
-    chosen = load_data(data).subset(samples, seed)
+    chosen = ns.load_data(data).subset(samples, seed)
     images = chosen.images
     if images.shape[-1] == 28:
         images = torch.nn.functional.avg_pool2d(images[..., 2:26, 2:26], 2)
@@ -36,19 +29,17 @@ def small_mlp(inputs: int, depth: int, width: int, norm: str, seed: int) -> torc
     """A bias-free MLP of ``depth`` weight matrices in float64, with torch's old default init."""
     widths = "-".join(map(str, [inputs, *[width] * (depth - 1), 10]))
     named = None if norm == "none" else norm
-    net = network(f"mlp:{widths}", norm=named, bias=False, init="lecun-uniform", seed=seed)
+    net = ns.network(f"mlp:{widths}", norm=named, bias=False, init="lecun-uniform", seed=seed)
     return net.double()
 
 
-def trial(
-    depth: int, width: int, norm: str, kind: str, samples: int, data: str, seed: int
-) -> dict[str, Any]:
+def trial(depth: int, width: int, norm: str, kind: str, samples: int, data: str,
+          seed: int) -> Values:  # fmt: skip
     """Spectra of the matrix of all weights and of its blocks, for one network and kind."""
     x, y = small_images(data, samples, seed)
     net = small_mlp(x.shape[1], depth, width, norm, seed)
-    found = conditioning(
-        net, (x, y), "cross_entropy", kind=kind, exact="full", batch_size=samples, seed=seed
-    )
+    found = ns.conditioning(net, (x, y), "cross_entropy", kind=kind, exact="full",
+                            batch_size=samples, seed=seed)  # fmt: skip
     spectra = [b.spectrum for b in (found.full, *found.blocks) if b is not None]
     known = [s for s in spectra if isinstance(s, MomentSpectrum)]
     loss = torch.nn.functional.cross_entropy(net(x), y)
@@ -75,37 +66,29 @@ def log_ratios(table: Table, kind: str, name: str) -> Array:
     return np.log10(bn) - np.log10(plain)
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """Observations of all claims on these matrices, by name."""
-    made: dict[str, Any] = {}
+    made: Values = {}
     names = matrices(table)
     for kind, letter in KINDS.items():
         lambdas, kappas = (log_ratios(table, kind, name) for name in ("largest", "kappa"))
         plain, bn = (table("resolved", norm=norm, kind=kind) for norm in NORMS)
         known = np.min(plain + bn, axis=0) > 0  # both at the rounding floor: nothing to compare
         tops = {n: lambdas[:, k] for k, n in enumerate(names)}
-        by_share = {
-            f"{n} ({p:.0%})": kappas[:, i, k]
-            for k, n in enumerate(names) for i, p in enumerate(SHARES) if known[i, k]
-        }  # fmt: skip
+        by_share = {f"{n} ({p:.0%})": kappas[:, i, k] for k, n in enumerate(names)
+                    for i, p in enumerate(SHARES) if known[i, k]}  # fmt: skip
         chosen = {
-            "": by_share,
-            "-full": {n: v for n, v in by_share.items() if n.startswith("full")},
+            "": by_share, "-full": {n: v for n, v in by_share.items() if n.startswith("full")},
             "-sub": {n: v for n, v in by_share.items() if not n.startswith("full")},
             "-90": {n: v for n, v in by_share.items() if n.endswith("(90%)")},
-            "-50-80": {n: v for n, v in by_share.items() if not n.endswith("(90%)")},
-        }
+            "-50-80": {n: v for n, v in by_share.items() if not n.endswith("(90%)")}}  # fmt: skip
         made |= {f"kappa-{letter}{end}": parts(some) for end, some in chosen.items()}
         made |= {f"lambda-{letter}": parts(tops), f"lambda-{letter}-full": {"values": tops["full"]},
                  f"lambda-{letter}-sub": parts(dict(list(tops.items())[1:]))}  # fmt: skip
-        made[f"both-{letter}"] = parts(
-            {f"lambda_max of {n}": v for n, v in tops.items()}
-            | {f"kappa_p of {n}": -v for n, v in by_share.items()}
-        )
-        same = {"lambda_max": np.all(lambdas > 0, 1)} | {
-            f"kappa_p ({p:.0%})": np.all(kappas[:, i, known[i]] < 0, 1)
-            for i, p in enumerate(SHARES)
-        }
+        made[f"both-{letter}"] = parts({f"lambda_max of {n}": v for n, v in tops.items()} | {
+            f"kappa_p of {n}": -v for n, v in by_share.items()})  # fmt: skip
+        same = {"lambda_max": np.all(lambdas > 0, 1)} | {f"kappa_p ({p:.0%})": np.all(
+            kappas[:, i, known[i]] < 0, 1) for i, p in enumerate(SHARES)}  # fmt: skip
         made[f"agreement-{letter}"] = parts({n: {"holds": v} for n, v in same.items()})
         made[f"kfac-{letter}"] = parts(dict(_factored(table, kind)))
     made["interlacing"] = {"error": _interlacing(table), "size": _weights(table)}
@@ -115,7 +98,7 @@ def observe(table: Table) -> dict[str, Any]:
     return made
 
 
-def _factored(table: Table, kind: str) -> Iterator[tuple[str, Any]]:
+def _factored(table: Table, kind: str) -> Iterator[tuple[str, Array]]:
     """How many decades the factored lambda_max is away from the exact one, in any direction."""
     for norm, title in NORMS.items():
         exact = table("largest", norm=norm, kind=kind)[:, 1:]
@@ -138,7 +121,7 @@ def _weights(table: Table) -> int:
     return int(inputs * width + (depth - 2) * width**2 + 10 * width)
 
 
-def _ranks(table: Table, pairs: Sequence[tuple[str, str, str, str]]) -> dict[str, Any]:
+def _ranks(table: Table, pairs: Sequence[tuple[str, str, str, str]]) -> Values:
     """Spearman's rank correlation over layers, for each seed."""
     made = {}
     for a, kind_a, b, kind_b in pairs:
@@ -150,9 +133,8 @@ def _ranks(table: Table, pairs: Sequence[tuple[str, str, str, str]]) -> dict[str
     return parts(made)
 
 
-def panels(table: Table, figures: Mapping[str, str]) -> list[Panel]:
+def panels(table: Table, figures: Mapping[str, str]) -> Panels:
     """Charts as in the paper: lambda_max and kappa_p of the full matrix and of each block."""
-    made = []
     for kind, letter in KINDS.items():
         title = f"{figures[letter]}, {letter}"
         x = [letter, *(f"{letter}_{k}" for k in range(1, len(matrices(table))))]
@@ -165,20 +147,4 @@ def panels(table: Table, figures: Mapping[str, str]) -> list[Panel]:
         ):
             lines = tuple(curve(name, x, rows, log=True) for name, rows in found.items())
             note = f"Claimed: {claimed}."
-            made.append(Panel(f"{title}: {words}", "matrix", y, lines, log_y=True, note=note))
-    return made
-
-
-def experiment(
-    depth: int, width: int, samples: int, figures: Mapping[str, str], seconds: float
-) -> Experiment:
-    """The experiment of one size of network."""
-    arms = {"norm": [*NORMS], "kind": [*KINDS], "depth": depth}
-    real = arms | {"width": width, "data": "mnist"}
-    scales = {
-        "smoke": Scale(arms | {"width": width // 4, "data": "digits", "samples": 720}, 1, 2),
-        "desk": Scale(real | {"samples": samples}, 5, seconds, ("mnist",)),
-        "paper": Scale(real | {"samples": 60000}, 5, 4 * seconds, ("mnist",)),
-    }
-    title = f"Curvature matrices of MLPs with {depth} layers of {width} units, Plain and BN"
-    return Experiment(title, trial, scales, observe, partial(panels, figures=figures))
+            yield Panel(f"{title}: {words}", "matrix", y, lines, log_y=True, note=note)

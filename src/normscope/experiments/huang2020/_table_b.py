@@ -1,33 +1,23 @@
 """Table B: networks without BN, with and without a single BN before the last layer."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
 
-from normscope.experiments.huang2020._errors import RANDOM, trial
+from normscope.experiments import observing
+from normscope.experiments.huang2020._errors import trial as run
 from normscope.experiments.huang2020._training import CHANCE, late_of
 from normscope.experiments.huang2020.printed import DEPTHS, TABLE_B
-from normscope.experiments.observing import (
-    Experiment,
-    Panel,
-    Scale,
-    Table,
-    curve,
-    paired,
-    parts,
-    slopes,
-    training_panel,
-)
+from normscope.experiments.observing import Panel, Panels, Table, Values, curve, paired, parts
+from normscope.sweeps.panels import training_panel
 
 NEAR = 0.01  # a loss within this of ln 10 is at chance
 INIT = {"VGG": "he-fan-out", "ResNet": "lecun-uniform"}
 
 
-def named(family: str, depth: int, seed: int, width: int = 16, **settings: Any) -> dict[str, Any]:
+def named(family: str, depth: int, seed: int, width: int = 16, **settings: Any) -> Values:
     """The training run of one cell of the table."""
-    return trial(f"{family.lower()}{depth}:width={width}", seed, init=INIT[family], **settings)
+    return run(f"{family.lower()}{depth}:width={width}", seed, init=INIT[family], **settings)
 
 
 def error(run: Any) -> float:
@@ -35,11 +25,11 @@ def error(run: Any) -> float:
     return float(run["test"][-1])
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """Gains by depth, and what the networks without that BN do with depth."""
     family = table.values_of("family")[0]
     depths, name = table.values_of("depth"), f"tableB-{family.lower()}"
-    made: dict[str, Any] = {}
+    made: Values = {}
     for cell, depth in zip(DEPTHS, depths, strict=True):  # smoke runs have other depths
         arms = [{"depth": depth, "last": last} for last in (False, True)]
         made[f"{name}{cell}"] = {"values": paired(table, error, *arms)}
@@ -49,13 +39,14 @@ def observe(table: Table) -> dict[str, Any]:
     if family == "VGG":
         stuck = {f"depth {cell} at chance": NEAR - abs(late_of(table, depth=d, last=False) - CHANCE)
                  for cell, d in [*zip(DEPTHS, depths, strict=True)][2:]}  # fmt: skip
-        made[f"{name}-depth"] = parts({"slope of the error": slopes(depths, bare.T)} | stuck)
+        made[f"{name}-depth"] = parts({"slope of the error": observing.slopes(depths, bare.T)}
+                                      | stuck)  # fmt: skip
         with_bn = CHANCE - NEAR - late_of(table, depth=depths[2], last=True)
         made["tableB-rescue"] = parts({"with": with_bn, "without": stuck["depth 56 at chance"]})
     return made
 
 
-def panels(table: Table) -> list[Panel]:
+def panels(table: Table) -> Panels:
     """The table as a chart beside what is printed, and the training loss."""
     family, depths = table.values_of("family")[0], table.values_of("depth")
     names = {family: False, f"{family}_LastBN": True}
@@ -67,26 +58,12 @@ def panels(table: Table) -> list[Panel]:
     settings = table.rows[0][0]
     places = np.linspace(0, settings["steps"], settings["moments"] + 1)
     note = "Printed errors are those of 160 epochs of whole images and 16 channels."
-    made = [Panel(f"Table B, {family}", "depth", "test error, %", tuple(lines), note=note)]
+    yield Panel(f"Table B, {family}", "depth", "test error, %", tuple(lines), note=note)
     arms = {f"{name}, depth {d}": {"depth": d, "last": last}
             for d in depths for name, last in names.items()}  # fmt: skip
     label = "cross-entropy, mean since the last point"
     title = f"Table B, {family}: training loss"
-    return [*made, training_panel(table, title, arms, places=places, y=label)]
+    yield training_panel(table, title, arms, places=places, y=label)
 
 
-def table_b(family: str, steps: int, seconds: float) -> Experiment:
-    """One row of the table, with ``steps`` updates of every network at desk scale."""
-    cells = {"family": family, "last": [False, True], "moments": 5}
-    desk = {"depth": [*DEPTHS], "width": 8, "images": 10000, "test": 2000, "shrink": 4}
-    smoke = {"depth": [8, 14, 20, 26], "width": 2, "data": RANDOM.format(8), "batch": 16}
-    paper = {"depth": [*DEPTHS], "batch": 128, "steps": 62400, "augment": True}
-    scales = {
-        "smoke": Scale(cells | smoke | {"steps": 2, "moments": 1}, 1, 2),
-        "desk": Scale(
-            cells | desk | {"steps": steps, "schedule": "constant"}, 5, seconds, ("cifar10",)
-        ),
-        "paper": Scale(cells | paper, 5, 2e6, ("cifar10",)),
-    }
-    title = f"{family} networks without BN, with and without a BN before the last layer"
-    return Experiment(title, named, scales, observe, panels)
+trial = named

@@ -1,21 +1,15 @@
 """Figure VII: the 20-layer MLP under Adam, Plain and BN."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 
-from normscope.checks import Array
 from normscope.experiments.huang2020 import _training as runs
-from normscope.experiments.huang2020.mlp_training import mlp
-from normscope.experiments.observing import Panel, Scale, Table, parts
+from normscope.experiments.observing import Array, Panel, Table, Values, parts
 
 RATES = (1e-3, 5e-4, 1e-4)
-SGD: dict[str, Any] = {"optimizer": "sgd", "norm": "none"}
+SGD: Values = {"optimizer": "sgd", "norm": "none"}
 
 
-def best(table: Table) -> dict[str, dict[str, Any]]:
+def best(table: Table) -> dict[str, Values]:
     """For each norm the arm with the learning rate of the lowest training loss."""
     arms = {}
     for norm in runs.NORMS:
@@ -24,30 +18,29 @@ def best(table: Table) -> dict[str, dict[str, Any]]:
     return arms
 
 
-def rise(table: Table, name: str, **arm: Any) -> Array:
+def rise(table: Table, name: str, **arm: object) -> Array:
     """Decades by which the smallest lambda_max of all layers rises in training."""
     values = np.log10(table(name, **arm)).min(-1)
     return np.asarray(values[:, -1] - values[:, 0])
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """Observations of Fig. VII."""
     arms = best(table)
-    made: dict[str, Any] = {}
+    made: Values = {}
     for name, moment in zip(("fig7-a", "fig7-b"), runs.MOMENTS, strict=True):
         made[name] = {"values": rise(table, moment, **arms["none"]) - rise(table, moment, **SGD)}
     late = [runs.late_of(table, **arm) for arm in arms.values()]
     losses = [table("losses", **arm) for arm in arms.values()]
     spread = [np.log10(v[:, -v.shape[1] // 4 :]).std(1) for v in losses]
     made["fig7-stability"] = parts({"loss": late[0] - late[1], "spread": spread[0] - spread[1]})
-    kappas: dict[str, Any] = {}
+    kappas: Values = {}
     for name, words in (("kappa_x", "inputs"), ("kappa_g", "gradients")):
         found = runs.kappa_parts(table, name, (0.5, 0.8), *arms.values())["parts"]
         kappas |= {f"{words}, {step}": part for step, part in found.items()}
     return made | {
         "fig7-conditioning": parts(kappas),
-        "fig7-protocol": {"holds": [arm["lr"] in RATES for arm in arms.values()]},
-    }
+        "fig7-protocol": {"holds": [arm["lr"] in RATES for arm in arms.values()]}}  # fmt: skip
 
 
 def panels(table: Table) -> list[Panel]:
@@ -57,16 +50,4 @@ def panels(table: Table) -> list[Panel]:
     return [*by_layer, *runs.step_panels(table, "Fig. VII", arms, 0.5)]
 
 
-def _arms(at: str, **settings: Any) -> list[dict[str, Any]]:
-    arms: list[dict[str, Any]] = [SGD | {"optimizer": "adam", "norm": norm, "lr": lr}
-                                  for norm in runs.NORMS for lr in RATES]  # fmt: skip
-    steps = {"at": at, "steps": runs.last_step(at)}
-    return [arm | steps | settings for arm in [*arms, SGD | {"lr": 0.1}]]
-
-
-_MNIST = {"net": mlp(784, 20, 256), "data": "mnist", "measured": 1024, "batch": 1024}
-TITLE = "Second moments of a 20-layer MLP under Adam, Plain and BN"
-trial = runs.trial
-SMOKE = Scale(_arms("0 4", net=mlp(64, 6, 24)), 1, 3)
-DESK = Scale(_arms("0 1 5 20 50 100", **_MNIST), 3, 380, ("mnist",))
-PAPER = Scale(_arms("0 1 10 100 1000 6000", **_MNIST), 3, 2.2e4, ("mnist",))
+NET, trial = runs.NET, runs.trial

@@ -1,11 +1,7 @@
 """Figures VIII and IX: VGG-20 and ResNet-20 on CIFAR-10, Plain and BN."""
 
-from __future__ import annotations
-
-from typing import Any
-
 from normscope.experiments.huang2020 import _training as runs
-from normscope.experiments.observing import Panel, Scale, Table, parts
+from normscope.experiments.observing import Panels, Table, Values, parts
 
 NETS = {"vgg20": ("fig8", "Fig. VIII", "VGG-20"), "resnet20": ("fig9", "Fig. IX", "ResNet-20")}
 PLAIN, BN = {"norm": "none", "lr": 0.01}, {"norm": "batch", "lr": 0.1}
@@ -17,9 +13,9 @@ def named(table: Table, name: str) -> str:
     return next(str(net) for net in table.values_of("net") if net.startswith(name))
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """Observations of Figs VIII and IX, and of the learning rate 0.1."""
-    made: dict[str, Any] = {}
+    made: Values = {}
     for name, (figure, _, _) in NETS.items():
         arms = [{"net": named(table, name)} | arm for arm in (PLAIN, BN, FAST)]
         late = [runs.late_of(table, **arm) for arm in arms]
@@ -27,33 +23,18 @@ def observe(table: Table) -> dict[str, Any]:
             found = runs.kappa_parts(table, f"kappa_{side}", (0.8, 1.0), arms[0], arms[1])
             made[f"{figure}-{panel}"] = found
         made[f"{figure}-c"] = {"values": late[0] - late[1]}
-        made[f"secC1-lr01-{name[:-2]}"] = parts({
-            "not at 0.1": late[2] - (runs.CHANCE - 0.01), "at 0.01": runs.CHANCE - late[0]
-        })  # fmt: skip
+        made[f"secC1-lr01-{name[:-2]}"] = parts({"not at 0.1": late[2] - (runs.CHANCE - 0.01),
+                                                 "at 0.01": runs.CHANCE - late[0]})  # fmt: skip
     return made
 
 
-def panels(table: Table) -> list[Panel]:
+def panels(table: Table) -> Panels:
     """kappa_p of inputs and gradients, and the loss, of each network."""
-    made = []
     note = "A stand-in: fewer channels, pixels and updates than the paper's."
     for name, (_, figure, title) in NETS.items():
         net = {"net": named(table, name)}
         arms = {"Plain, rate 0.01": net | PLAIN, "BN, rate 0.1": net | BN}
-        made += runs.step_panels(table, f"{figure}, {title}", arms, 1.0, note)
-    return made
+        yield from runs.step_panels(table, f"{figure}, {title}", arms, 1.0, note)
 
 
-def _arms(width: str, at: str, **settings: Any) -> list[dict[str, Any]]:
-    common = {"init": "he-fan-out", "momentum": 0.9, "at": at, "steps": runs.last_step(at)}
-    arms = [arm | {"net": net + width} for net in NETS for arm in (PLAIN, BN, FAST)]
-    return [arm | common | settings for arm in arms]
-
-
-_CIFAR = {"data": "cifar10", "batch": 128, "measured": 256}
-_DESK = _arms(":width=8", "0 1 10 50 100", images=5000, shrink=2, **_CIFAR)
-TITLE = "Second moments of VGG-20 and ResNet-20 in training, Plain and BN"
 trial = runs.trial
-SMOKE = Scale(_arms(":width=4", "0 2", batch=32, measured=32), 1, 4)
-DESK = Scale(_DESK, 5, 230, ("cifar10",))
-PAPER = Scale(_arms("", "0 1 10 100 1000 10000 62400", **_CIFAR), 5, 2e6, ("cifar10",))

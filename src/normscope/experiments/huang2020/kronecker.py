@@ -1,12 +1,9 @@
 """Lemma 1 and Proposition 1: eigenvalues of a Kronecker product."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
 
-from normscope.experiments.observing import Scale
 from normscope.results import KroneckerSpectrum, MomentSpectrum
 
 LEFT, RIGHT = 7, 5
@@ -28,8 +25,3 @@ def trial(seed: int) -> dict[str, Any]:
         "prop1-kappa-p": abs(left.kappa(0.8) * right.kappa(0.8) / product.kappa(0.8) - 1),
     }
     return {name: {"error": error, "size": LEFT * RIGHT} for name, error in errors.items()}
-
-
-TITLE = "Eigenvalues of Kronecker products of random matrices"
-SMOKE = Scale(seeds=2, seconds=0.1)
-DESK = PAPER = Scale(seeds=20, seconds=0.1)

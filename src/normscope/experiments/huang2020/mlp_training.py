@@ -1,24 +1,13 @@
 """Figures V, VI and XIII: a 20-layer MLP under SGD, Plain and BN, two initializations."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 from scipy import stats
 
-from normscope.checks import Array
 from normscope.experiments import observing
 from normscope.experiments.huang2020 import _training as runs
-from normscope.experiments.observing import Panel, Scale, Table, columns, curve, parts
+from normscope.experiments.observing import Array, Panel, Panels, Table, Values, curve, parts
 
 INITS = {"lecun-uniform": "random init", "he": "He init"}
-SETTINGS = {"init": [*INITS], "norm": [*runs.NORMS]}
-
-
-def mlp(inputs: int, depth: int, width: int) -> str:
-    """Name of a bias-free MLP with ``depth`` weight matrices."""
-    return f"mlp:{'-'.join(map(str, [inputs, *[width] * (depth - 1), 10]))}:bias=false"
 
 
 def slopes(values: Array) -> Array:
@@ -26,7 +15,7 @@ def slopes(values: Array) -> Array:
     return observing.slopes(range(values.shape[1]), np.log10(values))
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """Observations of Figs V, VI and XIII."""
     random, he = ({n: {"init": init, "norm": n} for n in runs.NORMS} for init in INITS)
     plain, bn = random["none"], random["batch"]
@@ -36,19 +25,17 @@ def observe(table: Table) -> dict[str, Any]:
     inputs, gradients = (table(name, **plain) for name in runs.MOMENTS)
     moved = np.abs(np.log10(inputs[:, -1]) - np.log10(inputs[:, 0]))
     level = np.log10(table("lambda_g", **bn))
-    spread = level.max(-1) - level.min(-1)
-    made: dict[str, Any] = {
+    spread, names = level.max(-1) - level.min(-1), [f"step {s}" for s in runs.steps_of(table)]
+    made: Values = {
         "fig5-a-plain": {"values": slopes(inputs[:, 0, 1:])},
         "fig5-a-plain-kept": {"values": moved.max(-1), "threshold": 1.0},
         "fig5-a-bn": {"values": runs.decades(table, "lambda_x", **bn), "threshold": 1.0},
         "fig5-b-plain": {"values": slopes(gradients[:, 0, 1:-1])},
-        "fig5-b-bn": columns(spread, [f"step {s}" for s in runs.steps_of(table)], threshold=2.0),
-        "fig5-c": parts({
-            "Plain at ln 10": 0.01 - np.abs(stuck - runs.CHANCE), "BN below 1": 1 - trained}),
-        "fig5-f": parts({
-            "Plain trains": runs.CHANCE - he_plain, "BN trains": runs.CHANCE - he_bn,
-            "BN is faster": he_plain - he_bn}),
-    }  # fmt: skip
+        "fig5-b-bn": observing.columns(spread, names, threshold=2.0),
+        "fig5-c": parts({"Plain at ln 10": 0.01 - np.abs(stuck - runs.CHANCE),
+                         "BN below 1": 1 - trained}),
+        "fig5-f": parts({"Plain trains": runs.CHANCE - he_plain, "BN trains": runs.CHANCE - he_bn,
+                         "BN is faster": he_plain - he_bn})}  # fmt: skip
     for name, moment in zip(("fig5-d", "fig5-e"), runs.MOMENTS, strict=True):
         ranges = [runs.decades(table, moment, **he[norm]) for norm in runs.NORMS]
         made[name] = {"values": ranges[0] - ranges[1]}
@@ -58,7 +45,7 @@ def observe(table: Table) -> dict[str, Any]:
     return made | _units(table)
 
 
-def _units(table: Table) -> dict[str, Any]:
+def _units(table: Table) -> Values:
     """Dying and full units of the He-initialized networks."""
     if "dying" not in table.names:
         return {}
@@ -68,18 +55,16 @@ def _units(table: Table) -> dict[str, Any]:
     bn = [table(n, init="he", norm="batch") for n in counts]
     return {f"fig13-{n}": {"values": rho} for n, rho in rows.items()} | {
         "fig13-bn": {"holds": [not np.any(seed) for seed in bn[0] + bn[1]]},
-        "fig13-training": parts({n: v[:, -1].sum(-1) for n, v in counts.items()}),
-    }
+        "fig13-training": parts({n: v[:, -1].sum(-1) for n, v in counts.items()})}  # fmt: skip
 
 
-def panels(table: Table) -> list[Panel]:
+def panels(table: Table) -> Panels:
     """Figs V and VI for both initializations, and Fig. XIII."""
-    made = []
     for init, words in INITS.items():
         arms = {title: {"init": init, "norm": norm} for norm, title in runs.NORMS.items()}
-        made += runs.layer_panels(table, f"Fig. V, {words}", arms, runs.LABELS)
-        made.append(runs.loss_panel(table, f"Fig. V, {words}", arms))
-        made += runs.step_panels(table, f"Fig. VI, {words}", arms, 0.5)[:2]
+        yield from runs.layer_panels(table, f"Fig. V, {words}", arms, runs.LABELS)
+        yield runs.loss_panel(table, f"Fig. V, {words}", arms)
+        yield from runs.step_panels(table, f"Fig. VI, {words}", arms, 0.5)[:2]
     if "dying" in table.names:
         for n in ("dying", "full"):
             lines = []
@@ -88,17 +73,7 @@ def panels(table: Table) -> list[Panel]:
                 for k in (0, -1):
                     shown = f"{title}, {runs.steps_of(table)[k]} updates"
                     lines.append(curve(shown, range(1, v.shape[2] + 1), v[:, k].T))
-            made.append(Panel(f"Fig. XIII: {n} neurons", "layer", f"{n} units", tuple(lines)))
-    return made
+            yield Panel(f"Fig. XIII: {n} neurons", "layer", f"{n} units", tuple(lines))
 
 
-_DESK = SETTINGS | {
-    "net": mlp(784, 20, 256), "data": "mnist", "measured": 1024, "counted": 6000, "batch": 1024,
-}  # fmt: skip
-_SMOKE = SETTINGS | {"net": mlp(64, 6, 24), "at": "0 1 9", "steps": 9, "counted": 99}
-_PAPER = _DESK | {"at": "0 1 10 100 1000 6000", "steps": 6000}
-TITLE = "Second moments of a 20-layer MLP under SGD, Plain and BN, two initializations"
-trial = runs.trial
-SMOKE = Scale(_SMOKE, 1, 4)
-DESK = Scale(_DESK | {"at": "0 1 5 20 50 100", "steps": 100}, 5, 400, ("mnist",))
-PAPER = Scale(_PAPER, 5, 1.5e4, ("mnist",))
+NET, trial = runs.NET, runs.trial

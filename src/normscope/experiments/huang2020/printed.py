@@ -1,12 +1,8 @@
 """Tables A and B and Section B: arithmetic on what is printed."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 
-from normscope.experiments.observing import Panel, Scale, Table, curve, every_value
+from normscope.experiments.observing import Panel, Panels, Table, Values, curve, every_value
 from normscope.results import ConditioningCost
 
 ARMS = ("standard", "WD = 0.0002", "DR = 0.3")
@@ -24,9 +20,9 @@ TABLE_B = {  # test errors in percent and their deviations: without and with
 }  # fmt: skip
 
 
-def trial() -> dict[str, Any]:
+def trial() -> Values:
     """Differences of the printed numbers, with their standard errors and deviations."""
-    parts: dict[str, Any] = {}
+    parts: Values = {}
     holds: list[bool] = []
     for depth, rows in TABLE_A.items():
         without, with_bn = np.array(rows)
@@ -42,35 +38,26 @@ def trial() -> dict[str, Any]:
     cost = ConditioningCost(depth=8, width=24, samples=60000)  # of Fig. I
     ratios = {
         "secB-cost-full": np.divide(cost.full, cost.blocks) / (8, 8**2),
-        "secB-cost-factored": np.divide(cost.blocks, cost.factored) / (24**2, 24**3),
-    }
-    made: dict[str, Any] = {n: {"error": float(np.abs(v - 1).max())} for n, v in ratios.items()}
+        "secB-cost-factored": np.divide(cost.blocks, cost.factored) / (24**2, 24**3)}  # fmt: skip
+    made: Values = {n: {"error": float(np.abs(v - 1).max())} for n, v in ratios.items()}
     return made | {"tableA-amplified": {"parts": parts}, "tableB-printed": {"holds": holds}}
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """The differences; an entry of Table A is one run, however many images it was tested on."""
     made = every_value(table)
     parts = {k: part | {"n": 1} for k, part in made["tableA-amplified"]["parts"].items()}
     return made | {"tableA-amplified": {"parts": parts}}
 
 
-def panels(table: Table) -> list[Panel]:
+def panels(table: Table) -> Panels:
     """The two tables as charts."""
-    made = []
     for depth, rows in TABLE_A.items():
         bars = zip(("ResNet", "ResNet_LastBN"), rows, strict=True)
         lines = tuple(curve(name, ARMS, row, style="line") for name, row in bars)
         note = "As printed; one run each, standard error about 0.2 points."
-        made.append(Panel(f"Table A, depth {depth}", "setting", "top-1 error, %", lines, note=note))
+        yield Panel(f"Table A, depth {depth}", "setting", "top-1 error, %", lines, note=note)
     for name, pair in TABLE_B.items():
         shown = zip((name, f"{name}_LastBN"), pair, strict=True)
         lines = tuple(curve(n, DEPTHS, error, style="line") for n, (error, _) in shown)
-        made.append(Panel(f"Table B, {name}", "depth", "test error, %", lines, note="As printed."))
-    return made
-
-
-TITLE = "Arithmetic checks of the published tables and costs"
-VERSION = 3
-SMOKE = Scale(seconds=0.1)
-DESK = PAPER = Scale(seconds=0.1)
+        yield Panel(f"Table B, {name}", "depth", "test error, %", lines, note="As printed.")

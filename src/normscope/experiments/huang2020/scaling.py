@@ -1,20 +1,14 @@
 """Theorems 1 and 2 and equations (1) to (9): what scaled weights do to signals and gradients."""
 
-from __future__ import annotations
-
 import math
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from normscope.checks import Array
-from normscope.experiments.observing import Scale
-from normscope.measure import conditioning
+import normscope as ns
+from normscope.experiments.observing import Array, Values
 from normscope.measure.layer_signals import Loss, Signals, layer_signals
-from normscope.nn import BatchNorm, network
-from normscope.subject.transforms import apply_transform
 
 WIDTHS, FACTORS, SAMPLES = (8, 12, 12, 12, 5), (0.7, 1.6, 0.5, 2.2), 64
 SIZE, DEPTH, TOTAL = max(WIDTHS), len(FACTORS), math.prod(FACTORS)
@@ -23,14 +17,13 @@ BEFORE = np.array([math.prod(FACTORS[:k]) for k in range(DEPTH)])  # of the laye
 BEHIND = TOTAL / BEFORE / OWN  # of the layers above
 
 
-def make(
-    activation: str, norm: str | None, seed: int, eps: float = 0.0, *, last: bool
-) -> nn.Module:
+def make(activation: str, norm: str | None, seed: int, eps: float = 0.0, *,
+         last: bool) -> nn.Module:  # fmt: skip
     """The network 8-12-12-12-5 in float64, without biases."""
     options = {"norm_options": {"eps": eps}} if norm else {}
     extra = ("output",) if last else ()
     name = "mlp:" + "-".join(map(str, WIDTHS))
-    return network(
+    return ns.network(
         name, norm=norm, bias=False, activation=activation, seed=seed, extra_norms=extra, **options
     ).double()
 
@@ -38,7 +31,7 @@ def make(
 def scaled(net: nn.Module) -> nn.Module:
     """A copy with the weights of layer k multiplied by the k-th factor."""
     for number, factor in enumerate(FACTORS, 1):
-        net = apply_transform(net, f"scale-weights:layer{number}={factor}")
+        net = ns.apply_transform(net, f"scale-weights:layer{number}={factor}")
     return net
 
 
@@ -57,25 +50,22 @@ def theorem1(activation: str, x: Tensor, target: Tensor, seed: int) -> dict[str,
     """Errors of Theorem 1 and its equations, for the two losses that have a mu."""
     net = make(activation, None, seed, last=False)
     other = scaled(net)
-    losses: list[tuple[Loss, float]] = [
-        (lambda out: (out * target).sum(), 1.0), (lambda out: (out**2).sum() / 2, TOTAL)
-    ]  # fmt: skip
+    losses: list[tuple[Loss, float]] = [(lambda out: (out * target).sum(), 1.0),
+                                        (lambda out: (out**2).sum() / 2, TOTAL)]  # fmt: skip
     worst: dict[str, float] = {}
     for loss, mu in losses:
         old, new = layer_signals(net, x, loss), layer_signals(other, x, loss)
         slope = [h.clone().detach().requires_grad_() for h in (old["h"][1], 3 * old["h"][1])]
         act = net.get_submodule("act2")
         slopes = [torch.autograd.grad(act(h).sum(), h)[0] for h in slope]
-        errors = {
-            "eq3": distance(act(3 * old["h"][1]), 3 * act(old["h"][1])),
-            "eq5": distance(slopes[1], slopes[0]),
-            "eq6-7": law(old, new, "dx", mu * OWN * BEHIND),
-            "thm1-input": law(old, new, "x", BEFORE),
-            "thm1-output-gradient": law(old, new, "dh", mu * BEHIND),
-            "thm1-weight-gradient": law(old, new, "dw", mu * BEFORE * BEHIND),
-        }
+        errors = {"eq3": distance(act(3 * old["h"][1]), 3 * act(old["h"][1])),
+                  "eq5": distance(slopes[1], slopes[0]),
+                  "eq6-7": law(old, new, "dx", mu * OWN * BEHIND),
+                  "thm1-input": law(old, new, "x", BEFORE),
+                  "thm1-output-gradient": law(old, new, "dh", mu * BEHIND),
+                  "thm1-weight-gradient": law(old, new, "dw", mu * BEFORE * BEHIND)}  # fmt: skip
         worst = {name: max(error, worst.get(name, 0.0)) for name, error in errors.items()}
-    found = [conditioning(n, (x, target), _against).lambda_max("inputs") for n in (net, other)]
+    found = [ns.conditioning(n, (x, target), _against).lambda_max("inputs") for n in (net, other)]
     ratios = found[1] / found[0] / BEFORE**2
     return worst | {"thm1-moments": float(np.max(np.abs(ratios - 1)))}
 
@@ -85,20 +75,18 @@ def theorem2(net: nn.Module, x: Tensor, labels: Tensor) -> dict[str, float]:
     one, other = (
         layer_signals(n, x, lambda out: _cross_entropy(out, labels)) for n in (net, scaled(net))
     )
-    return {
-        "thm2-input": law(one, other, "x", np.ones(DEPTH)),
-        "thm2-output-gradient": law(one, other, "dh", 1 / OWN),
-        "thm2-weight-gradient": law(one, other, "dw", 1 / OWN),
-        "eq9": law(one, other, "dx", np.ones(DEPTH)),
-    }
+    return {"thm2-input": law(one, other, "x", np.ones(DEPTH)),
+            "thm2-output-gradient": law(one, other, "dh", 1 / OWN),
+            "thm2-weight-gradient": law(one, other, "dw", 1 / OWN),
+            "eq9": law(one, other, "dx", np.ones(DEPTH))}  # fmt: skip
 
 
-def trial(seed: int) -> dict[str, Any]:
+def trial(seed: int) -> Values:
     """All identities on one draw of weights, inputs and targets."""
     draw = torch.Generator().manual_seed(seed)
     x, target = (torch.randn(SAMPLES, n, generator=draw).double() for n in (WIDTHS[0], WIDTHS[-1]))
     labels = torch.randint(WIDTHS[-1], (SAMPLES,), generator=draw)
-    parts: dict[str, dict[str, Any]] = {}
+    parts: dict[str, Values] = {}
 
     def add(name: str, part: str, error: float) -> None:
         made = parts.setdefault(name, {"parts": {}})
@@ -144,9 +132,8 @@ def _by_hand(net: nn.Module, x: Tensor, target: Tensor) -> dict[str, float]:
 
 def _not_a_multiple(net: nn.Module, x: Tensor, labels: Tensor) -> float:
     """What is left of the scaled network's dL/dh_K when the best multiple is taken off."""
-    pair = [
-        layer_signals(n, x, lambda out: _cross_entropy(out, labels)) for n in (net, scaled(net))
-    ]
+    pair = [layer_signals(n, x, lambda out: _cross_entropy(out, labels))
+            for n in (net, scaled(net))]  # fmt: skip
     old, new = (found["dh"][-1].flatten() for found in pair)
     return float((new - old * (new @ old) / (old @ old)).norm() / new.norm())
 
@@ -154,7 +141,7 @@ def _not_a_multiple(net: nn.Module, x: Tensor, labels: Tensor) -> float:
 def _through_bn(x: Tensor, target: Tensor) -> float:
     """Equation (8) against autograd."""
     h, slope = x[:, : target.shape[1]].clone().requires_grad_(), target
-    norm = BatchNorm(target.shape[1], eps=0.0, parts=("mean", "variance")).double()
+    norm = ns.BatchNorm(target.shape[1], eps=0.0, parts=("mean", "variance")).double()
     s = norm(h)
     (found,) = torch.autograd.grad(s, h, slope)
     sigma = h.detach().std(0, correction=0)
@@ -168,8 +155,3 @@ def _cross_entropy(outputs: Tensor, labels: Tensor) -> Tensor:
 
 def _against(outputs: Tensor, targets: Tensor) -> Tensor:
     return (outputs * targets).sum(-1).mean()
-
-
-TITLE = "Signals and gradients of networks whose weights are scaled, to rounding"
-SMOKE = Scale(seeds=1, seconds=2)
-DESK = PAPER = Scale(seeds=3, seconds=3)

@@ -1,34 +1,27 @@
 """Section B: do sub-Hessians tell the size of gradients, and do they have negative eigenvalues?"""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 from scipy import stats
 
 from normscope.experiments.huang2020._matrices import NORMS, small_images, small_mlp
-from normscope.experiments.observing import Panel, Scale, Table, curve, parts
+from normscope.experiments.observing import Panel, Panels, Table, Values, curve, parts
 from normscope.measure import conditioning
 
 
-def trial(depth: int, width: int, norm: str, samples: int, data: str, seed: int) -> dict[str, Any]:
+def trial(depth: int, width: int, norm: str, samples: int, data: str, seed: int) -> Values:
     """Sub-Hessians and exact sub-FIMs of one network; without a norm the FIM of all labels."""
     x, y = small_images(data, samples, seed)
     net = small_mlp(x.shape[1], depth, width, norm, seed)
     kind = "true" if norm == "none" else "sampled"  # with batch statistics one pass a sample
-    found = conditioning(
-        net, (x, y), "cross_entropy", kind=kind, exact="blocks", hessian=True, batch_size=samples
-    )
+    found = conditioning(net, (x, y), "cross_entropy", kind=kind, exact="blocks", hessian=True,
+                         batch_size=samples)  # fmt: skip
     spectra = [block.spectrum for block in found.hessians if block.spectrum is not None]
-    return {
-        "largest": [float(s.values[0]) for s in spectra],
-        "smallest": [float(s.values[-1]) for s in spectra],
-        "fisher": found.lambda_max("exact"),
-    }
+    return {"largest": [float(s.values[0]) for s in spectra],
+            "smallest": [float(s.values[-1]) for s in spectra],
+            "fisher": found.lambda_max("exact")}  # fmt: skip
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """Ranks of layers, the identity of networks without a norm, and signs."""
     ranks, equal, negative = {}, {}, {}
     for depth in table.values_of("depth"):
@@ -42,17 +35,14 @@ def observe(table: Table) -> dict[str, Any]:
             negative[name] = {"error": np.maximum(-share, 0).min(1).min(), "size": 3456}
             if norm == "none":
                 equal[name] = {"error": np.abs(high / fisher - 1).max(1), "size": 3456}
-    return {
-        "secB-subhessian-size": parts(ranks),
-        "subhessian-equals-fim": parts(equal),
-        "secB-subhessian-sign": parts(negative),
-        "sign-with-bn": parts({n: part for n, part in negative.items() if n.startswith("BN")}),
-    }
+    return {"secB-subhessian-size": parts(ranks), "subhessian-equals-fim": parts(equal),
+            "secB-subhessian-sign": parts(negative),
+            "sign-with-bn": parts({n: part for n, part in negative.items()
+                                   if n.startswith("BN")})}  # fmt: skip
 
 
-def panels(table: Table) -> list[Panel]:
+def panels(table: Table) -> Panels:
     """Largest and smallest eigenvalues of sub-Hessians beside those of sub-FIMs."""
-    made = []
     for norm, title in NORMS.items():
         arm = {"depth": max(table.values_of("depth")), "norm": norm}
         high, low, fisher = (table(n, **arm).T for n in ("largest", "smallest", "fisher"))
@@ -64,13 +54,4 @@ def panels(table: Table) -> list[Panel]:
             curves.append(curve("sub-Hessian, minus the smallest", hidden, -low[:-1], log=True))
         note = "Without a norm the two are the same matrix."
         shown = f"Sec. B, {title}: sub-Hessians"
-        made.append(Panel(shown, "layer", "eigenvalue", tuple(curves), log_y=True, note=note))
-    return made
-
-
-_ARMS = {"depth": [8, 4], "norm": [*NORMS]}
-_MNIST = _ARMS | {"width": 24, "data": "mnist"}
-TITLE = "Sub-Hessians and sub-FIMs of small MLPs"
-SMOKE = Scale(_ARMS | {"width": 6, "samples": 60, "data": "digits"}, 1, 2)
-DESK = Scale(_MNIST | {"samples": 500}, 5, 200, ("mnist",))
-PAPER = Scale(_MNIST | {"samples": 60000}, 5, 2e4, ("mnist",))
+        yield Panel(shown, "layer", "eigenvalue", tuple(curves), log_y=True, note=note)

@@ -1,7 +1,5 @@
 """What the experiments of this paper share: networks of its figures, Gram matrices, orders."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -10,42 +8,30 @@ from typing import Any
 import numpy as np
 import torch
 
-from normscope.checks import Array
-from normscope.experiments.observing import Panel, Table, curve, over_sizes
-from normscope.measure import Risk
+import normscope as ns
+from normscope.experiments.observing import Array, Panel, Table, curve, fitted_slope, over_sizes
 from normscope.measure.gram import gram_matrix
 from normscope.measure.layer_signals import layer_signals
-from normscope.nn.build import build
-from normscope.results.prediction import Prediction
-from normscope.results.rules import fitted_slope
 from normscope.seeds import child_seed
-from normscope.spec import NetworkSpec, mlp
-from normscope.theory import predict
 from normscope.theory.integrals import arccosine_kernel
 
 # activation, weight variance, bias variance; the first two are those of the paper's figures
-NETWORKS = {
-    "relu": ("relu", 2.0, 0.0),
-    "tanh": ("tanh", 3.0, 0.64),
-    "leaky": ("leaky_relu(0.1)", 1.8, 0.2),
-    "erf": ("erf", 2.0, 0.3),
-    "sigmoid": ("sigmoid", 2.0, 0.0),
-    "relu-biases": ("relu", 2.0, 0.1),
-    "relu-layer": ("relu", 2.0, 0.5),
-    "tanh-centred": ("tanh", 3.0, 0.0),
-}
+NETWORKS = {"relu": ("relu", 2.0, 0.0), "tanh": ("tanh", 3.0, 0.64),
+            "leaky": ("leaky_relu(0.1)", 1.8, 0.2), "erf": ("erf", 2.0, 0.3),
+            "sigmoid": ("sigmoid", 2.0, 0.0), "relu-biases": ("relu", 2.0, 0.1),
+            "relu-layer": ("relu", 2.0, 0.5), "tanh-centred": ("tanh", 3.0, 0.0)}  # fmt: skip
 
 
-def spec(network: str, widths: Sequence[int], **options: Any) -> NetworkSpec:
+def spec(network: str, widths: Sequence[int], **options: Any) -> ns.NetworkSpec:
     """A dense network with the variances of the paper."""
     activation, weights, biases = NETWORKS[network]
     given = {"weight_variance": weights, "bias_variance": biases} | options
-    return mlp(list(widths), activation=activation, **given)
+    return ns.mlp(list(widths), activation=activation, **given)
 
 
-def built(of: NetworkSpec, seed: int) -> Any:
+def built(of: ns.NetworkSpec, seed: int) -> Any:
     """The module in float64."""
-    return build(of, seed, dtype=torch.float64)
+    return ns.build(of, seed, dtype=torch.float64)
 
 
 def gaussian(*shape: int, seed: int, stream: str = "inputs") -> torch.Tensor:
@@ -54,16 +40,14 @@ def gaussian(*shape: int, seed: int, stream: str = "inputs") -> torch.Tensor:
     return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
 
-def risk(
-    of: NetworkSpec, samples: int, seed: int, *, inputs: Any = None, parameters: Any = "weights",
-    statistics: str = "batch",
-) -> Risk:  # fmt: skip
+def risk(of: ns.NetworkSpec, samples: int, seed: int, *, inputs: Any = None,
+         parameters: Any = "weights", statistics: str = "batch") -> ns.Risk:  # fmt: skip
     """A random network on Gaussian inputs; only weights are differentiated, as in the theory."""
     x = gaussian(samples, math.prod(of.input_shape), seed=seed) if inputs is None else inputs
-    return Risk(built(of, seed), x, loss="mse", parameters=parameters, statistics=statistics)
+    return ns.Risk(built(of, seed), x, loss="mse", parameters=parameters, statistics=statistics)
 
 
-def gram(of: NetworkSpec, samples: int, seed: int, **options: Any) -> Array:
+def gram(of: ns.NetworkSpec, samples: int, seed: int, **options: Any) -> Array:
     """F* of a random network as (T, C, T, C)."""
     matrix = gram_matrix(risk(of, samples, seed, **options)).numpy()
     return matrix.reshape(samples, of.outputs, samples, of.outputs)
@@ -84,16 +68,12 @@ def spectrum(matrix: Array) -> dict[str, float]:
     """Largest eigenvalue, trace and trace of the square."""
     square = flat(matrix)
     values = torch.linalg.eigvalsh(torch.from_numpy(square))
-    return {
-        "top": float(values[-1]),
-        "trace": float(square.trace()),
-        "second": float((square**2).sum()),
-    }
+    return {"top": float(values[-1]), "trace": float(square.trace()),
+            "second": float((square**2).sum())}  # fmt: skip
 
 
-def over_widths(
-    table: Table, name: str | Callable[[int], Array], theory: Any, **where: Any
-) -> dict[str, Any]:
+def over_widths(table: Table, name: str | Callable[[int], Array], theory: Any,
+                **where: Any) -> dict[str, Any]:  # fmt: skip
     """What the rule ``formula`` reads: values of all networks at each width, and the theory's."""
     widths = table.where(**where).values_of("width")
     get: Any = name if callable(name) else lambda width: table(name, width=width, **where)
@@ -127,11 +107,10 @@ def limit(found: dict[str, Any]) -> dict[str, Any]:
 
 
 @cache
-def prediction(
-    network: str, width: int, samples: int, outputs: int = 1, **options: Any
-) -> Prediction:
+def prediction(network: str, width: int, samples: int, outputs: int = 1,
+               **options: Any) -> ns.Prediction:  # fmt: skip
     """The theory of a network with three layers of equal width."""
-    return predict(spec(network, [width] * 3 + [outputs], **options), samples=samples)
+    return ns.predict(spec(network, [width] * 3 + [outputs], **options), samples=samples)
 
 
 def overlaps(model: torch.nn.Module, x: torch.Tensor) -> list[tuple[Array, Array]]:
@@ -159,9 +138,8 @@ def arccosine_hat(overlap: float) -> float:
     return float(arccosine_kernel(overlap)) / 2
 
 
-def width_panel(
-    title: str, table: Table, curves: dict[str, tuple[Any, str]], note: str = "", **where: Any
-) -> Panel:
+def width_panel(title: str, table: Table, curves: dict[str, tuple[Any, str]], note: str = "",
+                **where: Any) -> Panel:  # fmt: skip
     """lambda_max over the width: a curve is a name in the table or a function, and its style."""
     widths = table.where(**where).values_of("width")
 

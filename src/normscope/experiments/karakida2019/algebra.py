@@ -1,7 +1,5 @@
 """Identities and misprints of the supplement, on dense matrices of small networks."""
 
-from __future__ import annotations
-
 import math
 from itertools import pairwise
 from typing import Any
@@ -11,21 +9,16 @@ import torch
 from torch import Tensor
 from torch.func import functional_call, hessian, jacrev
 
-from normscope.checks import Array
+import normscope as ns
 from normscope.experiments.karakida2019 import _common as common
-from normscope.experiments.observing import Scale, Table, every_value, over_sizes
-from normscope.measure import Risk, fisher
-from normscope.measure import hessian as hessian_operator
-from normscope.nn.build import build
-from normscope.spec import mlp
-from normscope.theory import predict
+from normscope.experiments.observing import Array, Table, Values, every_value, over_sizes
 
 SAMPLES, OUTPUTS = 6, 4
 SIZES, ALPHAS = (5, 20), (10, 15, 20, 12)  # widths of four layers: 10, 15, 20, 12 times the size
 CLOSED = ("kappa-order", "wei-consistent", "s37-corrected")  # closed forms
 
 
-def trial(seed: int) -> dict[str, Any]:
+def trial(seed: int) -> Values:
     """Every identity as printed, and as corrected where that is something else."""
     parts = (_hessian(seed), _last_norms(seed), _projections(seed), _printed(seed), _theory())
     return {name: value for part in parts for name, value in part.items()}
@@ -48,8 +41,8 @@ def _off(rows: Array) -> Array:
 
 def _small(outputs: int, samples: int, seed: int) -> tuple[Any, Tensor, Any, Tensor]:
     """Outputs as a function of the parameter vector, the vector, the model and its inputs."""
-    of = mlp([4, 5, outputs], activation="tanh", bias_variance=0.3)
-    model, x = build(of, seed, dtype=torch.float64), common.gaussian(samples, 4, seed=seed)
+    of = ns.mlp([4, 5, outputs], activation="tanh", bias_variance=0.3)
+    model, x = ns.build(of, seed, dtype=torch.float64), common.gaussian(samples, 4, seed=seed)
     named = dict(model.named_parameters())
 
     def run(vector: Tensor) -> Tensor:
@@ -64,31 +57,29 @@ def _fim(jacobian: Tensor) -> Tensor:
     return torch.einsum("tkp,tkq->pq", jacobian, jacobian) / len(jacobian)
 
 
-def _error(found: Any, right: Any, size: int = 100) -> dict[str, Any]:
+def _error(found: Any, right: Any, size: int = 100) -> Values:
     """Largest difference relative to the largest entry."""
     a, b = (np.asarray(v, float) for v in (found, right))
     return {"error": float(np.abs(a - b).max() / np.abs(b).max()), "size": size}
 
 
-def _hessian(seed: int) -> dict[str, Any]:
+def _hessian(seed: int) -> Values:
     run, theta, model, x = _small(2, SAMPLES, seed)
     out, jacobian = run(theta), jacrev(run)(theta)
     y = common.gaussian(SAMPLES, 2, seed=seed, stream="targets")
     second = torch.einsum("tk,tkpq->pq", y - out, jacrev(jacrev(run))(theta)) / SAMPLES
     right = _fim(jacobian) - second
-    at, zero = (Risk(model, x, t, loss="mse", statistics="batch") for t in (y, out.detach()))
+    at, zero = (ns.Risk(model, x, t, loss="mse", statistics="batch") for t in (y, out.detach()))
     auto = hessian(lambda v: (run(v) - y).square().sum() / (2 * SAMPLES))(theta)
     flat = jacobian.reshape(-1, len(theta)).numpy()
     values = [np.linalg.eigvalsh(m)[::-1][: len(flat)] for m in (flat.T @ flat, flat @ flat.T)]
-    parts = {"autograd": auto, "operator": hessian_operator(at).to_dense()}
-    return {
-        "eq9": {"parts": {name: _error(found, right) for name, found in parts.items()}},
-        "eq9-zero": _error(hessian_operator(zero).to_dense(), fisher(zero).to_dense()),
-        "s3": _error(values[0], values[1]),
-    }
+    parts = {"autograd": auto, "operator": ns.hessian(at).to_dense()}
+    return {"eq9": {"parts": {name: _error(found, right) for name, found in parts.items()}},
+            "eq9-zero": _error(ns.hessian(zero).to_dense(), ns.fisher(zero).to_dense()),
+            "s3": _error(values[0], values[1])}  # fmt: skip
 
 
-def _last_norms(seed: int) -> dict[str, Any]:
+def _last_norms(seed: int) -> Values:
     """Norms on the outputs: the matrix forms beside autograd."""
     run, theta, _, _ = _small(OUTPUTS, SAMPLES, seed)
     u, rows = run(theta).numpy(), jacrev(run)(theta).numpy()
@@ -96,11 +87,11 @@ def _last_norms(seed: int) -> dict[str, Any]:
     def normed(norm: Any, f: Any = run, at: Tensor = theta) -> Any:
         return _fim(jacrev(lambda v: norm(f(v)))(at)).numpy()
 
-    def ratios(gain: Tensor) -> dict[str, Any]:
+    def ratios(gain: Tensor) -> Values:
         tops = [np.linalg.eigvalsh(normed(n))[-3:] for n in (lambda v: _batch(v, gain), _batch)]
         return _error(tops[0] / tops[1], np.full(3, tops[0][-1] / tops[1][-1]))
 
-    def vanishes(norm: Any, outputs: int, samples: int) -> dict[str, Any]:
+    def vanishes(norm: Any, outputs: int, samples: int) -> Values:
         f, at, _, _ = _small(outputs, samples, seed)
         plain, found = (np.abs(normed(n, f, at)).max() for n in (lambda v: v, norm))
         return {"error": float(found / plain), "size": 100}
@@ -114,18 +105,15 @@ def _last_norms(seed: int) -> dict[str, Any]:
     gains = {"equal": torch.full((OUTPUTS,), 3.0), "unequal": torch.arange(1.0, OUTPUTS + 1)}
     form, projector = _error(batch, normed(_batch)), _error(q[0] @ q[0], q[0])
     orthogonal = {"error": float(np.abs(one @ ubar[:, 0]).max()), "size": 100}
-    return {
-        "s43-47": {"parts": {"matrix form": form, "Q is a projector": projector}},
-        "s43-47-corrected": {"parts": {"projector": _error(one @ one, one), "off": orthogonal}},
-        "gamma-scale": {"parts": {name: ratios(gain.double()) for name, gain in gains.items()}},
-        "s88-93": _error(layer, normed(_layer)),
-        "T2": vanishes(_batch, 2, 2),
-        "thm4.1-C2": vanishes(_layer, 2, SAMPLES),
-        "C3": vanishes(_layer, 3, SAMPLES),
-    }
+    return {"s43-47": {"parts": {"matrix form": form, "Q is a projector": projector}},
+            "s43-47-corrected": {"parts": {"projector": _error(one @ one, one), "off": orthogonal}},
+            "gamma-scale": {"parts": {name: ratios(gain.double()) for name, gain in gains.items()}},
+            "s88-93": _error(layer, normed(_layer)), "T2": vanishes(_batch, 2, 2),
+            "thm4.1-C2": vanishes(_layer, 2, SAMPLES),
+            "C3": vanishes(_layer, 3, SAMPLES)}  # fmt: skip
 
 
-def _projections(seed: int) -> dict[str, Any]:
+def _projections(seed: int) -> Values:
     """Derivatives of batch norm and layer norm, and products of their projections."""
     wide, u = 7, common.gaussian(SAMPLES, 7, seed=seed, stream="units")
     eye, sigma = torch.eye(wide).double(), u.var(1, correction=0).sqrt()
@@ -139,19 +127,16 @@ def _projections(seed: int) -> dict[str, Any]:
     w, z = common.gaussian(wide, seed=seed, stream="weights"), _batch(u)
     q = torch.eye(SAMPLES).double()[:, :, None] - 1 / SAMPLES - z[:, None] * z[None] / SAMPLES
     chain = (1 - z.tanh() ** 2)[:, None] * q / u.std(0, correction=0) * w  # (b, a, i)
-    return {
-        "s60": _error(chain, jacrev(lambda v: _batch(v).tanh() @ w)(u)),
-        "s78": _error(p, slope),
-        "s78-corrected": _error(p / sigma[:, None, None], slope),
-        "s81": _error(first - last, p[0] @ p[1]),
-        "s81-corrected": _error(first + last, p[0] @ p[1]),
-    }
+    return {"s60": _error(chain, jacrev(lambda v: _batch(v).tanh() @ w)(u)),
+            "s78": _error(p, slope), "s78-corrected": _error(p / sigma[:, None, None], slope),
+            "s81": _error(first - last, p[0] @ p[1]),
+            "s81-corrected": _error(first + last, p[0] @ p[1])}  # fmt: skip
 
 
-def _printed(seed: int) -> dict[str, Any]:
+def _printed(seed: int) -> Values:
     """Leading matrices of the theory for M = 100, as printed and as they follow."""
     widths, t = np.array([100, 150, 200, 120, OUTPUTS]), 20
-    made: Any = predict(mlp(widths.tolist(), bias_variance=0.2))
+    made: Any = ns.predict(ns.mlp(widths.tolist(), bias_variance=0.2))
     k1, gap, g = made.kappa1, made.kappa1 - made.kappa2, np.eye(t) - 1 / t
     u = common.gaussian(t, OUTPUTS, seed=seed, stream="outputs").numpy()
     c, rest = u[:, 0] - u[:, 0].mean(), u - u.mean(1, keepdims=True)
@@ -164,38 +149,33 @@ def _printed(seed: int) -> dict[str, Any]:
     trace = float(blocks.mean()) * k1  # of Q F*_mLN over alpha M
     tilde, hat = (made.order_parameters[k] for k in ("qtilde", "qhat"))
     entry = float(np.sum(widths[:-1] * tilde * hat))
-    slips = {
-        "(S.99)": _error(np.sum(widths[2:] * tilde[1:] * tilde[:-1]), entry),
-        "(S.100)": _error(whole * np.eye(OUTPUTS)[:, None, :, None], whole),
-        "(S.106)": _error((OUTPUTS - 1) * k1, trace),
-    }
+    slips = {"(S.99)": _error(np.sum(widths[2:] * tilde[1:] * tilde[:-1]), entry),
+             "(S.100)": _error(whole * np.eye(OUTPUTS)[:, None, :, None], whole),
+             "(S.106)": _error((OUTPUTS - 1) * k1, trace)}  # fmt: skip
     right_trace = _error((OUTPUTS - 2) * k1 * np.mean(1 / sigma2), trace)
     return {
         "s50": _error(gap / var * (np.eye(t) - (1 - 1 / t) * outer), right),
         "s50-corrected": _error(gap / var * (g - outer), right),
         "s37": _error(gap * 100 / t, ratio),
-        "s37-corrected": _error(made.alpha * gap * 100 / t, ratio),
-        "s99-106": {"parts": slips},
+        "s37-corrected": _error(made.alpha * gap * 100 / t, ratio), "s99-106": {"parts": slips},
         "s99-106-corrected": {"parts": {"(S.99)": _error(entry, made.A1), "(S.107)": right_trace}},
-        **_last_block(seed),
-        **_integrals(seed),
-    }
+        **_last_block(seed), **_integrals(seed)}  # fmt: skip
 
 
-def _last_block(seed: int) -> dict[str, Any]:
+def _last_block(seed: int) -> Values:
     """The last layer's part of the mean direction over alpha_(L-1) M, at two sizes."""
     made, t = {}, 100
     pairs = (1 - 1 / t) * common.arccosine_hat(-1 / (t - 1)) + 0.5 / t
     for unit in SIZES:
         widths = [unit * a for a in ALPHAS]
-        model: Any = build(mlp([*widths, 1], norm="batch"), seed, dtype=torch.float64)
+        model: Any = ns.build(ns.mlp([*widths, 1], norm="batch"), seed, dtype=torch.float64)
         with torch.no_grad():
             h = model[:-1](common.gaussian(t, widths[0], seed=seed))
         made[f"block{unit}"] = float(h.mean(0).square().sum()) / (widths[-1] * pairs)
     return made
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """Values of all trials; the last layer's block at two sizes beside either constant."""
     made = every_value(table)
     for name in CLOSED:  # the same in every trial
@@ -209,11 +189,11 @@ def observe(table: Table) -> dict[str, Any]:
     return made
 
 
-def _integrals(seed: int) -> dict[str, Any]:
+def _integrals(seed: int) -> Values:
     """(S.68)-(S.69) by Monte Carlo for ReLU and T = 8, at two scales of the pre-activations."""
     t, right = 8, {"q-hat": 0.5, "q-hat_st": common.arccosine_hat(-1 / 7)}
     u = common.gaussian(50_000, t, seed=seed, stream="integrals").numpy()
-    made: dict[str, Any] = {"s68": {"parts": {}}, "s68-corrected": {"parts": {}}}
+    made: Values = {"s68": {"parts": {}}, "s68-corrected": {"parts": {}}}
     for scale in (1, 2):
         d = scale * (u - u.mean(1, keepdims=True))
         for root, name in ((1.0, "s68"), (0.5, "s68-corrected")):
@@ -226,22 +206,13 @@ def _integrals(seed: int) -> dict[str, Any]:
     return made
 
 
-def _theory() -> dict[str, Any]:
+def _theory() -> Values:
     """What needs no network: the order of the kappas, and the limit of (S.70)."""
     names = ("tanh", "sigmoid", "leaky_relu(0.1)", "softplus")
     cases = [(n, *v) for n in names for v in ((3.0, 0.64), (2.0, 0.1), (1.0, 0.5))]
     made: list[Any] = [
-        predict(mlp([100, 100, 100, 1], activation=n, weight_variance=w, bias_variance=b))
-        for n, w, b in [*cases, ("relu", 2.0, 0.0)]
-    ]
+        ns.predict(ns.mlp([100, 100, 100, 1], activation=n, weight_variance=w, bias_variance=b))
+        for n, w, b in [*cases, ("relu", 2.0, 0.0)]]  # fmt: skip
     off = [abs(common.arccosine_hat(-1 / (10**k - 1)) - 0.5 / math.pi) for k in range(1, 7)]
-    return {
-        "kappa-order": {"holds": [bool(p.kappa1 > p.kappa2 > 0) for p in made]},
-        "wei-consistent": {"holds": [b < a / 5 for a, b in pairwise(off)]},
-    }
-
-
-TITLE = "Dense identities of the supplement, as printed and as corrected"
-VERSION = 2
-SMOKE = Scale(seeds=2, seconds=2)
-DESK = PAPER = Scale(seeds=20, seconds=5)
+    return {"kappa-order": {"holds": [bool(p.kappa1 > p.kappa2 > 0) for p in made]},
+            "wei-consistent": {"holds": [b < a / 5 for a, b in pairwise(off)]}}  # fmt: skip

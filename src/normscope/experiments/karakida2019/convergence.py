@@ -1,20 +1,18 @@
 """Fig. S.1: how fast a backward order parameter converges with the width."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
 import torch
 
 from normscope.experiments.karakida2019 import _common as common
-from normscope.experiments.observing import Curve, Panel, Scale, Table, curve, parts
+from normscope.experiments.observing import Curve, Panel, Panels, Table, Values, curve, parts
 from normscope.results.rules import fitted_slope
 
 NETS = ("relu", "tanh")
 
 
-def trial(network: str, width: int, seed: int) -> dict[str, Any]:
+def trial(network: str, width: int, seed: int) -> Values:
     """q-tilde^1 of one pair of samples; ``fresh`` propagates back through other weights."""
     of = common.spec(network, [width] * 3 + [1])
     first, second = (common.built(of, s) for s in (seed, seed + 1_000_000))
@@ -32,13 +30,13 @@ def trial(network: str, width: int, seed: int) -> dict[str, Any]:
         return {"pair": overlap(first), "fresh": overlap(second)}
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """The exponent of the standard deviation over networks."""
     made = {f"figS1-{n}": _exponent(table, "pair", n) for n in NETS}
     return made | {"lemmaB2": parts({n: _exponent(table, "fresh", n) for n in NETS})}
 
 
-def _exponent(table: Table, name: str, network: str) -> dict[str, Any]:
+def _exponent(table: Table, name: str, network: str) -> Values:
     widths = table.values_of("width")
     squares = [_squares(table(name, width=w, network=network)) for w in widths]
     found = fitted_slope(widths, squares)  # of the variance: twice that of the deviation
@@ -49,9 +47,9 @@ def _squares(values: Any) -> Any:
     return (values - values.mean()) ** 2 * len(values) / (len(values) - 1)
 
 
-def panels(table: Table) -> list[Panel]:
+def panels(table: Table) -> Panels:
     """Fig. S.1: standard deviation over networks against the width."""
-    widths, made = table.values_of("width"), []
+    widths = table.values_of("width")
     for network in NETS:
         squares = [_squares(table("pair", width=w, network=network)) for w in widths]
         sd = np.sqrt([s.mean() for s in squares])
@@ -60,15 +58,6 @@ def panels(table: Table) -> list[Panel]:
         line = [sd[0] * (widths[0] / w) ** 0.5 for w in widths]
         curves = (Curve("measured", tuple(map(float, widths)), tuple(sd), *ends),
                   curve("M^(-1/2)", widths, line, style="dashed"))  # fmt: skip
-        made.append(Panel(
-            f"Fig. S.1: {network}", "width M", "standard deviation of q-tilde of layer 1, one pair",
-            curves, True, True, "The deviation falls like one over the root of the width.",
-        ))  # fmt: skip
-    return made
-
-
-TITLE = "Convergence of the backward order parameter of one pair of samples"
-SMOKE = Scale({"network": list(NETS), "width": [50, 100, 200]}, seeds=20, seconds=3)
-DESK = PAPER = Scale(
-    {"network": list(NETS), "width": [100, 200, 400, 800, 1600]}, seeds=100, seconds=190
-)
+        label = "standard deviation of q-tilde of layer 1, one pair"
+        note = "The deviation falls like one over the root of the width."
+        yield Panel(f"Fig. S.1: {network}", "width M", label, curves, True, True, note)

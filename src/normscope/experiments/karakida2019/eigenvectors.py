@@ -1,18 +1,13 @@
 """Theorem 3.1 and Lemmas A.1, A.2: the mean gradients are the leading eigenvectors."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 from scipy.sparse.linalg import eigsh
 
 from normscope.experiments.karakida2019 import _common as common
-from normscope.experiments.observing import Scale, Table, parts
-from normscope.sweeps.plan import grid
+from normscope.experiments.observing import Table, Values, parts
 
 
-def trial(network: str, outputs: int, width: int, seed: int) -> dict[str, Any]:
+def trial(network: str, outputs: int, width: int, seed: int) -> Values:
     """Leading eigenvectors of F and F* of one network with T = M, all from the Gram matrix."""
     layer = network == "relu-layer"
     norms = {"norm": "layer", "last_norm": "layer"} if layer else {}
@@ -39,35 +34,18 @@ def trial(network: str, outputs: int, width: int, seed: int) -> dict[str, Any]:
     return found
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """Exponents of the width."""
     plain = [(n, c) for n in ("relu", "tanh") for c in table.where(network=n).values_of("outputs")]
     layer = [("relu-layer", c) for c in table.where(network="relu-layer").values_of("outputs")]
 
-    def orders(cells: Any, name: str, end: str = "", **limit: float) -> dict[str, Any]:
+    def orders(cells: list[tuple[str, int]], name: str, end: str = "", **limit: float) -> Values:
         return {f"{n}, C={c}{end}": common.order(table, name, network=n, outputs=c, **limit)
                 for n, c in cells}  # fmt: skip
 
     singles, several = ([c for c in plain if (c[1] > 1) is many] for many in (False, True))
     residual = orders(singles, "residual", ", entries", below=1.0)
-    return {
-        "thm3.1": parts(orders(plain, "lost")),
-        "s13": parts(orders(plain, "lost_dual")),
-        "ln-eigenvectors": parts(orders(layer, "lost")),
-        "lemmaA1": parts(orders(several, "blocks", below=-0.5)),
-        "s16": parts(residual | orders(singles, "ratio", ", share", below=0.0)),
-    }
-
-
-def _cells(widths: list[int], seeds: int) -> list[dict[str, Any]]:
-    return [
-        *grid({"network": ["relu", "tanh"], "outputs": [1, 3], "width": widths}, seeds),
-        *grid({"network": "relu", "outputs": 10, "width": widths}, max(seeds // 3, 3)),
-        *grid({"network": "relu-layer", "outputs": [3, 5], "width": widths}, seeds),
-        *grid({"network": "relu-layer", "outputs": 10, "width": widths}, max(seeds // 3, 3)),
-    ]
-
-
-TITLE = "Leading eigenvectors of the Fisher matrix and mean gradients"
-SMOKE = Scale(_cells([30, 60], 3), seconds=2)
-DESK = PAPER = Scale(_cells([100, 200, 400], 20), seconds=80)
+    return {"thm3.1": parts(orders(plain, "lost")), "s13": parts(orders(plain, "lost_dual")),
+            "ln-eigenvectors": parts(orders(layer, "lost")),
+            "lemmaA1": parts(orders(several, "blocks", below=-0.5)),
+            "s16": parts(residual | orders(singles, "ratio", ", share", below=0.0))}  # fmt: skip

@@ -1,16 +1,13 @@
 """Theorems 2.2 and 3.3 and Fig. 1: spectra without norm and with the mean subtracted."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 
 from normscope.experiments.karakida2019 import _common as common
-from normscope.experiments.observing import Panel, Scale, Table, parts
+from normscope.experiments.observing import Panel, Table, Values, parts
 from normscope.results.prediction import Prediction
-from normscope.sweeps.plan import grid
 
 REGIMES: dict[str, Callable[[int], int]] = {
     "T=M": lambda m: m, "T=4M": lambda m: 4 * m, "T=M/4": lambda m: m // 4, "T=20": lambda m: 20
@@ -20,7 +17,7 @@ Cell = tuple[str, str, int]  # network, regime, outputs
 FIGURE: tuple[Cell, Cell] = (("relu", "T=M", 1), ("tanh", "T=M", 1))
 
 
-def trial(network: str, width: int, regime: str, outputs: int, seed: int) -> dict[str, Any]:
+def trial(network: str, width: int, regime: str, outputs: int, seed: int) -> Values:
     """Spectra of one network, with and without the mean of its outputs."""
     of, samples = common.spec(network, [width] * 3 + [outputs]), REGIMES[regime](width)
     matrix = common.gram(of, samples, seed)
@@ -39,29 +36,28 @@ def trial(network: str, width: int, regime: str, outputs: int, seed: int) -> dic
     return found
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """Values at all widths beside the theory, orders in the width, distances from bounds."""
     cells = list(dict.fromkeys((r["network"], r["regime"], r["outputs"]) for r, _ in table))
     plain = [c for c in cells if c[2] == 1 and c[1] != "T=M/4" and "-" not in c[0]]
     paper = [c for c in cells if c[0] in ("relu", "tanh")]
     square = [c for c in paper if c[1] == "T=M"]
 
-    def at(
-        cell: Cell, name: str, theory: Callable[[Any], Any], few: int = 0, **options: Any
-    ) -> Any:
+    def at(cell: Cell, name: str, theory: Callable[[Any], Any], few: int = 0,
+           **options: Any) -> Any:  # fmt: skip
         def value(width: int) -> float:
             return float(theory(_prediction(cell, width, few, **options)))
 
         return common.over_widths(table, name, value, **_where(cell))
 
-    def each(some: Iterable[Cell], name: str, theory: Callable[[Any], Any]) -> dict[str, Any]:
+    def each(some: Iterable[Cell], name: str, theory: Callable[[Any], Any]) -> Values:
         return parts({_name(cell): at(cell, name, theory) for cell in some})
 
-    def inside(some: Iterable[Cell], *sides: str) -> dict[str, Any]:
+    def inside(some: Iterable[Cell], *sides: str) -> Values:
         return parts({f"{_name(cell)}, {side}": _inside(table, cell, side)
                       for cell in some for side in sides})  # fmt: skip
 
-    centred: dict[str, Any] = {"last_norm": "mean", "theory": lambda p: p.trace}
+    centred: Values = {"last_norm": "mean", "theory": lambda p: p.trace}
     seen = {
         "thm2.2-mean": each(square, "trace", lambda p: p.trace),
         "thm2.2-max": each(plain, "direction", lambda p: p.lambda_max),
@@ -89,7 +85,7 @@ def observe(table: Table) -> dict[str, Any]:
     return seen
 
 
-def _where(cell: Cell) -> dict[str, Any]:
+def _where(cell: Cell) -> Values:
     return dict(zip(("network", "regime", "outputs"), cell, strict=True))
 
 
@@ -111,7 +107,7 @@ def _sum(made: Prediction, *, hat: bool = True) -> float:
     return float(first.outputs * np.sum(tilde * other))
 
 
-def _inside(table: Table, cell: Cell, side: str) -> dict[str, Any]:
+def _inside(table: Table, cell: Cell, side: str) -> Values:
     """How far each network lies inside a bound of (18), as a fraction of it."""
     found: list[float] = []
     for width in table.where(**_where(cell)).values_of("width"):
@@ -125,41 +121,18 @@ def _inside(table: Table, cell: Cell, side: str) -> dict[str, Any]:
 
 def panels(table: Table) -> list[Panel]:
     """Fig. 1: lambda_max over the width, with and without the mean."""
-    note = (
-        "With the mean of the outputs subtracted, the largest eigenvalue grows more slowly than "
-        "the root of the width."
-    )
+    note = "With the mean of the outputs subtracted, the largest eigenvalue grows more slowly than "
+    note += "the root of the width."
 
     def panel(cell: Cell, side: str) -> Panel:
         def bound(width: int) -> Any:
             return _prediction(cell, width, last_norm="mean").lower
 
-        curves: dict[str, Any] = {
-            "measured": ("top", "points"),
-            "Theorem 2.2": (lambda w: _prediction(cell, w).lambda_max, "dashed"),
-            "measured, mean subtracted": ("centred_top", "points"),
-            "lower bound, Theorem 3.3": (bound, "line"),
-        }
+        curves: Values = {"measured": ("top", "points"),
+                          "Theorem 2.2": (lambda w: _prediction(cell, w).lambda_max, "dashed"),
+                          "measured, mean subtracted": ("centred_top", "points"),
+                          "lower bound, Theorem 3.3": (bound, "line")}  # fmt: skip
         title = f"Fig. 1 {side}: {cell[0]}, T = M"
         return common.width_panel(title, table, curves, note, **_where(cell))
 
     return [panel(cell, side) for cell, side in zip(FIGURE, ("left", "right"), strict=True)]
-
-
-def _cells(widths: Sequence[int], figure: int, rest: int) -> list[dict[str, Any]]:
-    both, small = ["relu", "tanh"], list(widths)[:-1]
-    other = ["leaky", "erf", "relu-biases", "tanh-centred"]
-    square: dict[str, Any] = {"regime": "T=M", "outputs": 1}
-    some = {"network": both, "width": small[:2]}
-    return [
-        *grid({"network": both, "width": widths, **square}, figure),
-        *grid({"network": other, "width": small, **square}, rest),
-        *grid({"network": both, "width": small, "regime": ["T=20", "T=M/4"], "outputs": 1}, rest),
-        *grid({**some, "regime": "T=4M", "outputs": 1}, rest),
-        *grid({**some, "regime": "T=M", "outputs": 5}, rest),
-    ]
-
-
-TITLE = "Spectra of Gram matrices over widths, plain and with the mean of the outputs subtracted"
-SMOKE = Scale(_cells([40, 60, 80], 4, 2), seconds=4)
-DESK = PAPER = Scale(_cells([100, 200, 400, 800], 100, 40), seconds=400)

@@ -1,13 +1,9 @@
 """Eq. (19): mean, variance and both in a batch norm on the outputs."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import torch
 
 from normscope.experiments.karakida2019 import _common as common
-from normscope.experiments.observing import Scale, Table, parts
+from normscope.experiments.observing import Table, Values, parts
 from normscope.measure.gram import gram_spectrum
 from normscope.theory import last_batch_norm_bounds
 
@@ -15,13 +11,13 @@ ARMS = {None: "none", "variance": "variance", "mean": "mean", "batch": "both"}
 OUTPUTS = 5
 
 
-def trial(network: str, width: int, seed: int) -> dict[str, Any]:
+def trial(network: str, width: int, seed: int) -> Values:
     """Spectra of one network with T = M under four norms on its outputs."""
     risk = common.risk(common.spec(network, [width] * 3 + [OUTPUTS]), width, seed)
     spectra = gram_spectrum(risk, last_norm=tuple(ARMS))
     with torch.no_grad():
         outputs = risk.model(risk.batches[0].inputs)
-    made: Any = common.prediction(network, width, width, OUTPUTS)
+    made = common.prediction(network, width, width, OUTPUTS)
     sizes = {"samples": width, "variances": outputs.var(0, correction=0).numpy()}
     _, _, trace, lower, upper = last_batch_norm_bounds(made.A1, made.A2, **sizes)
     both = spectra[-1]
@@ -31,10 +27,10 @@ def trial(network: str, width: int, seed: int) -> dict[str, Any]:
     return found | inside | {"trace": ratio}
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """The trace, the bounds and the orders, with the variances that the network had."""
     nets = table.values_of("network")
-    made: dict[str, Any] = {}
+    made: Values = {}
     for net in nets:
         trace = common.limit(common.over_widths(table, "trace", 1.0, network=net))
         # an equality as two inequalities, so that one rule judges all
@@ -45,8 +41,3 @@ def observe(table: Table) -> dict[str, Any]:
     orders = {f"{net}, {arm}": common.order(table, arm, network=net, **{side: 0.5})
               for net in nets for arm, side in sides.items()}  # fmt: skip
     return {"eq19": parts(made), "var-const": parts(orders)}
-
-
-TITLE = "Batch norm on the outputs: mean, variance, both"
-SMOKE = Scale({"network": ["relu", "tanh"], "width": [25, 50]}, seeds=3, seconds=2)
-DESK = PAPER = Scale({"network": ["relu", "tanh"], "width": [50, 100, 200]}, seeds=30, seconds=70)

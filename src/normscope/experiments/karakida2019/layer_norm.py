@@ -1,22 +1,19 @@
 """Theorem 4.1: layer norm in all layers."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
 import torch
 
 from normscope.experiments.karakida2019 import _common as common
-from normscope.experiments.observing import Scale, Table, parts
-from normscope.sweeps.plan import grid
+from normscope.experiments.observing import Table, Values, parts
 from normscope.theory import output_norm_bounds, output_norm_statistics
 
 SAMPLES = 60
 NETS = ("relu-layer", "tanh")
 
 
-def trial(network: str, outputs: int, width: int, seed: int) -> dict[str, Any]:
+def trial(network: str, outputs: int, width: int, seed: int) -> Values:
     """Spectrum, bounds and order parameters of one network, on the outputs that it has."""
     widths = [width] * 3 + [outputs]
     bare = common.spec(network, widths, norm="layer")
@@ -26,10 +23,10 @@ def trial(network: str, outputs: int, width: int, seed: int) -> dict[str, Any]:
         u2 = before.layer2(before.act1(before.norm1(u1)))
         out = before(x).numpy()
     of = common.spec(network, widths, norm="layer", last_norm="layer")
-    found: dict[str, Any] = common.spectrum(common.gram(of, SAMPLES, seed))
+    found: Values = common.spectrum(common.gram(of, SAMPLES, seed))
     made: Any = common.prediction(network, width, SAMPLES, outputs, norm="layer")
     etas = output_norm_statistics(out)
-    sizes: dict[str, Any] = {"samples": SAMPLES, "outputs": outputs}
+    sizes: Values = {"samples": SAMPLES, "outputs": outputs}
     _, lower, upper = output_norm_bounds(made.A1, made.A2, etas=etas, **sizes)
     # eta_3 as printed: the mean of g / (sigma sigma'), a product of two means over samples
     rest = out - out.mean(1, keepdims=True)
@@ -44,16 +41,16 @@ def trial(network: str, outputs: int, width: int, seed: int) -> dict[str, Any]:
     return found | common.order_values(before, x)
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """Ratios to the theory at all widths, distances from the bounds, order parameters."""
     most = table.values_of("outputs")[0]
-    wide: dict[str, dict[str, Any]] = {net: {"network": net, "outputs": most} for net in NETS}
+    wide: dict[str, Values] = {net: {"network": net, "outputs": most} for net in NETS}
 
     def theory(net: str, name: str, layer: int) -> float:
         made: Any = common.prediction(net, 100, SAMPLES, norm="layer")
         return float(made.order_parameters[name][layer])
 
-    def part(net: str, name: str, layer: int, factor: float = 1.0) -> dict[str, Any]:
+    def part(net: str, name: str, layer: int, factor: float = 1.0) -> Values:
         expected = factor * theory(net, name, layer)
         return common.column(table, name, layer, expected, **wide[net])
 
@@ -61,14 +58,13 @@ def observe(table: Table) -> dict[str, Any]:
         """What the printed denominator of (S.87) makes of q-tilde of layer 2."""
         _, weights, biases = common.NETWORKS[net]
         return (weights * theory(net, "qhat", 1) + biases) / (
-            weights * theory(net, "qtilde", 0) + biases
-        )
+            weights * theory(net, "qtilde", 0) + biases)  # fmt: skip
 
-    def moment(net: str, name: str, k: int) -> dict[str, Any]:
+    def moment(net: str, name: str, k: int) -> Values:
         expected = theory(net, "q", k - 1) if name == "var" else 0.0
         return common.over_widths(table, f"{name}{k}", expected, **wide[net])
 
-    def each(make: Any) -> dict[str, Any]:
+    def each(make: Any) -> Values:
         return parts({net: make(net) for net in NETS})
 
     cells = [(n, c, s) for n in NETS for c in table.where(network=n).values_of("outputs")
@@ -87,16 +83,3 @@ def observe(table: Table) -> dict[str, Any]:
         "s74-87-corrected": parts({f"{n}, {q}, {k}": part(n, q, k)
                                    for n in NETS for q, k in signals}),
     }  # fmt: skip
-
-
-def _cells(widths: list[int], seeds: int) -> list[dict[str, Any]]:
-    nets, few = list(NETS), widths[1:3]
-    return [
-        *grid({"network": nets, "outputs": 10, "width": widths}, seeds),
-        *grid({"network": nets, "outputs": [5, 3], "width": few}, seeds),
-    ]
-
-
-TITLE = "Layer norm in all layers: spectrum, bounds and order parameters"
-SMOKE = Scale(_cells([30, 60, 90], 2), seconds=4)
-DESK = PAPER = Scale(_cells([100, 200, 400, 800, 1600], 24), seconds=110)

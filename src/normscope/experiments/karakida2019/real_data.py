@@ -1,27 +1,20 @@
 """Fig. 1 and Theorems 3.4 and 4.1 on images, which the paper does not show."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import torch
 
-from normscope.data import load_data
+import normscope as ns
 from normscope.experiments.karakida2019 import _common as common
-from normscope.experiments.observing import Panel, Scale, Table, parts
-from normscope.measure import fisher
-from normscope.measure.spectral import top_eigenvalues
-from normscope.sweeps.plan import grid
+from normscope.experiments.observing import Panel, Table, Values, parts
 from normscope.theory import output_norm_bounds, output_norm_statistics, predict
 
 CLASSES = 10
 THEORY = {"plain": "theory", "centred": "centred_theory"}
 
 
-def trial(data: str, case: str, width: int, samples: int, seed: int) -> dict[str, Any]:
+def trial(data: str, case: str, width: int, samples: int, seed: int) -> Values:
     """One network on a random subset: spectra of one output, or norms with ten outputs."""
-    x = load_data(data).flat().subset(samples, seed).images.double()
+    x = ns.load_data(data).flat().subset(samples, seed).images.double()
     first = x.shape[1]
     if case == "norms":
         return _norms(x, [first, width, width, CLASSES], seed)
@@ -32,31 +25,31 @@ def trial(data: str, case: str, width: int, samples: int, seed: int) -> dict[str
     return dict(zip((*THEORY, *THEORY.values()), (*tops, *theory), strict=True))
 
 
-def _norms(x: torch.Tensor, widths: list[int], seed: int) -> dict[str, Any]:
+def _norms(x: torch.Tensor, widths: list[int], seed: int) -> Values:
     """lambda_max with batch norm in the hidden layers and with layer norm, over lower bounds."""
     batch, layer = (common.spec("relu-layer", widths, norm=norm) for norm in ("batch", "layer"))
     last = common.spec("relu-layer", widths, norm="layer", last_norm="layer")
     risks = [common.risk(s, len(x), seed, inputs=x) for s in (batch, last)]
-    tops = [top_eigenvalues(fisher(risk)).values[0] for risk in risks]
-    made: Any = [predict(s, samples=len(x)) for s in (batch, layer)]
+    tops = [ns.top_eigenvalues(ns.fisher(risk)).values[0] for risk in risks]
+    made = [predict(s, samples=len(x)) for s in (batch, layer)]
     with torch.no_grad():
         out = common.built(layer, seed)(x).numpy()
     etas = output_norm_statistics(out)
-    sizes: dict[str, Any] = {"samples": len(x), "outputs": CLASSES, "etas": etas}
+    sizes: Values = {"samples": len(x), "outputs": CLASSES, "etas": etas}
     _, lower, _ = output_norm_bounds(made[1].A1, made[1].A2, **sizes)
     return {"batch": tops[0] / made[0].lower - 1, "layer": tops[1] / lower - 1}
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """What the mean takes away at each width, and the theory for these inputs."""
     names = table.values_of("data")
 
-    def ratio(data: str, top: str, bottom: str) -> dict[str, Any]:
+    def ratio(data: str, top: str, bottom: str) -> Values:
         where = {"data": data, "case": "figure"}
         rows = {row["width"]: table.where(width=row["width"], **where) for row, _ in table}
         return common.over_widths(table, lambda w: rows[w](top) / rows[w](bottom), 1.0, **where)
 
-    def removed(data: str) -> dict[str, Any]:
+    def removed(data: str) -> Values:
         found = ratio(data, "plain", "centred")
         cells = zip(found["sizes"], found["values"], strict=True)
         return parts({f"M={w}": np.log10(v) for w, v in cells})
@@ -71,28 +64,9 @@ def observe(table: Table) -> dict[str, Any]:
 
 def panels(table: Table) -> list[Panel]:
     """Fig. 1 with images as inputs."""
-    curves = {
-        "measured": ("plain", "points"), "theory for these inputs": ("theory", "dashed"),
-        "measured, mean subtracted": ("centred", "points"),
-        "theory, mean subtracted": ("centred_theory", "line"),
-    }  # fmt: skip
+    curves = {"measured": ("plain", "points"), "theory for these inputs": ("theory", "dashed"),
+              "measured, mean subtracted": ("centred", "points"),
+              "theory, mean subtracted": ("centred_theory", "line")}  # fmt: skip
     titles = {data: f"Fig. 1 on {data}, ReLU, T = M" for data in table.values_of("data")}
-    where: dict[str, Any] = {"table": table, "curves": curves, "case": "figure"}
+    where: Values = {"table": table, "curves": curves, "case": "figure"}
     return [common.width_panel(title, **where, data=data) for data, title in titles.items()]
-
-
-def _cells(
-    data: list[str], widths: list[int], norms: tuple[list[int], int], seeds: int
-) -> list[dict[str, Any]]:
-    figure = [{"case": "figure", "data": d, "width": w, "samples": w} for d in data for w in widths]
-    normed = {"case": "norms", "data": data[0], "width": norms[0], "samples": norms[1]}
-    return [*grid(figure, seeds), *grid(normed, 3)]
-
-
-TITLE = "Fig. 1, batch norm and layer norm on real images"
-SMOKE = Scale(_cells(["digits"], [30, 60], ([30], 40), 2), seconds=4)
-DESK = PAPER = Scale(
-    _cells(["mnist", "cifar10"], [100, 200, 400], ([100, 200, 400], 400), 5),
-    seconds=120,
-    data=("mnist", "cifar10"),
-)

@@ -1,18 +1,16 @@
 """Theorem 3.3 (i): mean subtraction with a handful of samples."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
 
 from normscope.experiments.karakida2019 import _common as common
-from normscope.experiments.observing import Scale, Table, parts
+from normscope.experiments.observing import Table, Values, parts
 
 NETS, FEW = ("relu", "tanh"), (2, 4, 8)
 
 
-def trial(network: str, width: int, seed: int) -> dict[str, Any]:
+def trial(network: str, width: int, seed: int) -> Values:
     """lambda_max for the first 2, 4 and 8 samples of one network."""
     model = common.built(common.spec(network, [width] * 3 + [1]), seed)
     pairs = common.overlaps(model, common.gaussian(max(FEW), width, seed=seed))
@@ -24,7 +22,7 @@ def _centred(matrix: Any) -> Any:
     return matrix - matrix.mean(0) - matrix.mean(1)[:, None] + matrix.mean()
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """Widths are extrapolated in M^(-1/2), the order of the remainder in (S.31)."""
 
     def part(network: str, few: int) -> Any:
@@ -35,8 +33,3 @@ def observe(table: Table) -> dict[str, Any]:
         return common.over_widths(table, f"top{few}", theory, network=network)
 
     return {"thm3.3-O1": parts({f"{n}, T={t}": part(n, t) for n in NETS for t in FEW})}
-
-
-TITLE = "Largest eigenvalue after mean subtraction with 2, 4 and 8 samples"
-SMOKE = Scale({"network": list(NETS), "width": [100, 400]}, seeds=4, seconds=2)
-DESK = PAPER = Scale({"network": list(NETS), "width": [200, 800, 3200]}, seeds=40, seconds=90)

@@ -1,17 +1,14 @@
 """Section 5 and 6: learning rates, speed, trained networks, and the linearized network."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
 import torch
 
 from normscope.experiments.karakida2019 import _common as common
-from normscope.experiments.observing import Scale, Table, parts
+from normscope.experiments.observing import Table, Values, parts
 from normscope.measure import Risk
 from normscope.measure.gram import gram_matrix
-from normscope.sweeps.plan import grid
 from normscope.train import Event, StopTraining, fit, max_stable_lr
 
 GOAL = 0.01  # of the loss of the best constant answer
@@ -19,7 +16,7 @@ RATES = np.array([2.0**k for k in range(-1, 8)])  # in units of 2 / lambda_max w
 ARMS = ("none", "mean")
 
 
-def trial(case: str, width: int, steps: int, seed: int) -> dict[str, Any]:
+def trial(case: str, width: int, steps: int, seed: int) -> Values:
     """Gradient descent on the labels of another network, T = M; the case says what is asked."""
     run = {"minimum": _minimum, "linear": _linear}.get(case)
     return run(width, steps, seed) if run else _arm(case, width, steps, seed)
@@ -39,7 +36,7 @@ def _spectrum(model: Any, x: Any) -> Any:
     return torch.linalg.eigvalsh(matrix).flip(0).numpy()
 
 
-def _arm(case: str, width: int, steps: int, seed: int) -> dict[str, Any]:
+def _arm(case: str, width: int, steps: int, seed: int) -> Values:
     """Updates to the goal at every rate; the spectrum before and after training."""
     plain, x, y = _problem(width, width, seed)
     unit, chance = 2 / _spectrum(plain, x)[0], float(y.square().mean()) / 2
@@ -53,7 +50,7 @@ def _arm(case: str, width: int, steps: int, seed: int) -> dict[str, Any]:
     for rate in RATES:
         model = _problem(width, width, seed, case)[0].float()
         data = (x.float(), y.float())
-        how: dict[str, Any] = {"steps": steps, "batch_size": width, "shuffle": False}
+        how: Values = {"steps": steps, "batch_size": width, "shuffle": False}
         run = fit(model, data, "mse", lr=float(rate * unit), callbacks=[reached], **how)
         counts.append(run.updates if run.outcome == "stopped" else np.inf)
         models.append(model)
@@ -69,7 +66,7 @@ def _arm(case: str, width: int, steps: int, seed: int) -> dict[str, Any]:
     return found
 
 
-def _minimum(width: int, steps: int, seed: int) -> dict[str, Any]:
+def _minimum(width: int, steps: int, seed: int) -> Values:
     """The largest rate at which gradient descent stays at a minimum, over 2 / lambda_max."""
     model, x, _ = _problem(width, width, seed)
     with torch.no_grad():
@@ -78,14 +75,12 @@ def _minimum(width: int, steps: int, seed: int) -> dict[str, Any]:
     with torch.no_grad():
         for p in model.parameters():
             p.add_(1e-5 * common.gaussian(*p.shape, seed=seed, stream="step") / width**0.5)
-    found = max_stable_lr(
-        model, (x, y), "mse", criterion="leaves", seeds=1, steps=steps, batch_size=width,
-        bracket=(1 / top, 4 / top), tol=0.05,
-    )  # fmt: skip
+    found = max_stable_lr(model, (x, y), "mse", criterion="leaves", seeds=1, steps=steps,
+                          batch_size=width, bracket=(1 / top, 4 / top), tol=0.05)  # fmt: skip
     return {"interval": np.array([found.bound.low, found.bound.high]) * top / 2}
 
 
-def _linear(width: int, steps: int, seed: int) -> dict[str, Any]:
+def _linear(width: int, steps: int, seed: int) -> Values:
     """Losses of gradient descent beside those of the model linearized at initialization."""
     samples = 50
     model, x, y = _problem(width, samples, seed)
@@ -102,7 +97,7 @@ def _linear(width: int, steps: int, seed: int) -> dict[str, Any]:
     return {"off": float(off.mean())}
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """Boundaries, paired differences between the arms, orders in the width."""
     widths = table.where(case="none").values_of("width")
     arms = {w: [table("updates", case=a, width=w) for a in ARMS] for w in widths}
@@ -115,16 +110,14 @@ def observe(table: Table) -> dict[str, Any]:
         for arm, ends in zip(ARMS, pair, strict=True):
             own = table("own", case=arm, width=w)[:, None]
             found[f"from initialization, M={w}, {arm}"] = ends / own
-    return {
-        "eq27": parts({k: {"intervals": v} for k, v in found.items()}, line=1.0),
-        "sec5-lr": parts({f"M={w}": v for w, v in gain.items()}),
-        "sec5-lr-growth": {"values": gain[widths[-1]] - gain[widths[0]]},
-        "sec5-speed": parts({f"M={w}": v for w, v in speed.items()}),
-        "trained": common.order(table, "after", case="none"),
-        "trained-fast": {"values": table("fast", case="none")},
-        "trained-small": {"values": table("small", case="none")},
-        "sec6-ntk": common.order(table, "off", case="linear"),
-    }
+    return {"eq27": parts({k: {"intervals": v} for k, v in found.items()}, line=1.0),
+            "sec5-lr": parts({f"M={w}": v for w, v in gain.items()}),
+            "sec5-lr-growth": {"values": gain[widths[-1]] - gain[widths[0]]},
+            "sec5-speed": parts({f"M={w}": v for w, v in speed.items()}),
+            "trained": common.order(table, "after", case="none"),
+            "trained-fast": {"values": table("fast", case="none")},
+            "trained-small": {"values": table("small", case="none")},
+            "sec6-ntk": common.order(table, "off", case="linear")}  # fmt: skip
 
 
 def _largest(updates: Any) -> Any:
@@ -134,16 +127,3 @@ def _largest(updates: Any) -> Any:
         last = int(np.flatnonzero(row)[-1]) if row.any() else -1
         ends.append([RATES[last] if last >= 0 else np.nan, (*RATES, np.nan)[last + 1]])
     return np.array(ends)
-
-
-def _cells(widths: list[int], steps: int, seeds: int, linear: list[int]) -> list[dict[str, Any]]:
-    return [
-        *grid({"case": list(ARMS), "width": widths, "steps": steps}, seeds),
-        *grid({"case": "minimum", "width": widths[0], "steps": 50}, 3),
-        *grid({"case": "linear", "width": linear, "steps": 100}, seeds),
-    ]
-
-
-TITLE = "Gradient descent with and without mean subtraction, next to a minimum, linearized"
-SMOKE = Scale(_cells([12, 24], 100, 2, [25, 100]), seconds=8)
-DESK = PAPER = Scale(_cells([50, 100, 200], 600, 5, [100, 400, 1600]), seconds=250)

@@ -1,21 +1,18 @@
 """Fig. 2a, b, g, h and App. B.3: batch sizes, population norm, dropout, weight norm."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 
 import normscope as ns
 from normscope.experiments.luo2019._training import images, train
-from normscope.experiments.observing import Panel, Scale, Table, by_seed, parts, training_panel
+from normscope.experiments.observing import Array, Panel, Table, Values, by_seed, parts
 from normscope.nn.norm import PopulationRefresher
+from normscope.sweeps.panels import training_panel
 from normscope.train import adaptive_gamma_decay, gamma_decay
 
 LARGE = 8  # times the batch size of the others, and twice their epochs
 ZETAS = (1e-4, 1e-2)
 PN = {"norm": "population", "norm_options": {"stat_grad": "batch"}}
-ARMS: dict[str, dict[str, Any]] = {  # sizes in units of the paper's 128
+ARMS: dict[str, Values] = {  # sizes in units of the paper's 128
     "BN 128": {}, "BN 16 of 128": {"piece": 1 / 8},
     "BN 1024": {"size": LARGE}, "BN 128 of 1024": {"size": LARGE, "piece": 1},
     "BN 1024, dropout 0.1": {"size": LARGE, "dropout": 0.1},
@@ -28,10 +25,8 @@ ARMS: dict[str, dict[str, Any]] = {  # sizes in units of the paper's 128
 NAMES = {"train": "training loss", "loss": "validation loss", "accuracy": "validation accuracy"}
 
 
-def trial(
-    arm: str, net: str, data: str, samples: int, epochs: int, unit: int, lr: float,
-    population: int, seed: int,
-) -> dict[str, Any]:  # fmt: skip
+def trial(arm: str, net: str, data: str, samples: int, epochs: int, unit: int, lr: float,
+          population: int, seed: int) -> Values:  # fmt: skip
     """Train one arm; ``unit`` is the batch size that stands for 128."""
     shown, test = images(data, samples, seed)
     settings = {"norm": "batch", "size": 1.0, **ARMS[arm]}
@@ -40,7 +35,7 @@ def trial(
     if piece:
         settings["norm_options"] = {"statistics_batch": round(piece * unit)}
     model = ns.network(net, seed=seed, **settings)
-    options: dict[str, Any] = {"penalty": gamma_decay(zeta)} if zeta else {}
+    options: Values = {"penalty": gamma_decay(zeta)} if zeta else {}
     if settings["norm"] == "population":
         options["refreshers"] = [PopulationRefresher(model, shown.images, num_samples=population)]
     if decay:
@@ -52,18 +47,18 @@ def trial(
                  **options)  # fmt: skip
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """Differences between arms of the same seed."""
     epochs = len(next(iter(by_seed(table, "loss", {"arm": "BN 128"}).values())))
 
-    def values(arm: str, key: str, epoch: int) -> Any:
+    def values(arm: str, key: str, epoch: int) -> Array:
         get = {"gap": lambda run: run["loss"][epoch] - run["train"][epoch],
                "lost": lambda run: -run["accuracy"][epoch],
                "loss": lambda run: run["loss"][epoch]}[key]  # fmt: skip
         found = by_seed(table, get, {"arm": arm})
         return np.array([found[seed] for seed in sorted(found)])
 
-    def worse(a: str, b: str, *keys: str, at: tuple[int, int] = (-1, -1), view: str = "") -> Any:
+    def worse(a: str, b: str, *keys: str, at: tuple[int, int] = (-1, -1), view: str = "") -> Values:
         """How much worse arm a is than arm b."""
         words = {"loss": "validation loss", "lost": "accuracy lost", "gap": "gap to training loss"}
         return {view + words[key]: values(a, key, at[0]) - values(b, key, at[1]) for key in keys}
@@ -81,17 +76,15 @@ def observe(table: Table) -> dict[str, Any]:
     gains = {f"zeta={z:g}": -worse(f"BN 1024, zeta {z:g}", "BN 1024", "loss")["validation loss"]
              for z in ZETAS}  # fmt: skip
     small = {f"dropout {p}": f"BN 32, dropout {p}" for p in (0.1, 0.2)}
-    return {
-        "fig2a-batch": parts(versions),
-        "fig2a-pn": parts(worse("PN + gamma decay", "BN 128", *pair)),
-        "fig2a-pn-only": parts(worse("PN", "BN 128", "gap")),
-        "fig2g-dropout": parts(worse("BN 1024, dropout 0.1", "BN 1024", *pair)),
-        "fig2h-wn": parts(worse("WN, dropout 0.2", "WN", *pair)),
-        "fig2h-below": parts(worse("WN, dropout 0.2", "BN 128", *pair)),
-        "b3-constant": parts({name: gain - half for name, gain in gains.items()}),
-        "b3-small-batch": parts({word: worse(arm, "BN 32", "lost")["accuracy lost"]
-                                 for word, arm in small.items()}),
-    }  # fmt: skip
+    return {"fig2a-batch": parts(versions),
+            "fig2a-pn": parts(worse("PN + gamma decay", "BN 128", *pair)),
+            "fig2a-pn-only": parts(worse("PN", "BN 128", "gap")),
+            "fig2g-dropout": parts(worse("BN 1024, dropout 0.1", "BN 1024", *pair)),
+            "fig2h-wn": parts(worse("WN, dropout 0.2", "WN", *pair)),
+            "fig2h-below": parts(worse("WN, dropout 0.2", "BN 128", *pair)),
+            "b3-constant": parts({name: gain - half for name, gain in gains.items()}),
+            "b3-small-batch": parts({word: worse(arm, "BN 32", "lost")["accuracy lost"]
+                                     for word, arm in small.items()})}  # fmt: skip
 
 
 def panels(table: Table) -> list[Panel]:
@@ -107,15 +100,3 @@ def panels(table: Table) -> list[Panel]:
                            {name: {"arm": name} for name in names}, key, x="epoch, from 0",
                            y=NAMES[key])
             for place, names, keys in shown for key in keys]  # fmt: skip
-
-
-TITLE = "Batch sizes, statistics batches, population norm, dropout and weight norm"
-SMOKE = Scale({"arm": list(ARMS), "net": "resnet8:channels=1,width=2", "data": "digits",
-               "samples": 128, "epochs": 4, "unit": 16, "lr": 0.05, "population": 32},
-              seeds=2, seconds=12)  # fmt: skip
-DESK = Scale({"arm": list(ARMS), "net": "resnet8", "data": "cifar10/2", "samples": 3072,
-              "epochs": 16, "unit": 128, "lr": 0.05, "population": 512},
-             seeds=range(10, 15), seconds=2750, data=("cifar10",))  # fmt: skip
-PAPER = Scale({"arm": list(ARMS), "net": "resnet18", "data": "cifar10", "samples": 50_000,
-               "epochs": 100, "unit": 128, "lr": 0.05, "population": 10_000}, seeds=3,
-              seconds=2e7, data=("cifar10",))  # fmt: skip

@@ -1,14 +1,12 @@
 """App. C.4: trained networks under batch statistics, layer by layer."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
 import torch
 
 import normscope as ns
-from normscope.experiments.observing import Panel, Scale, Table, columns, curve, over_sizes, parts
+from normscope.experiments.observing import Panel, Table, Values, columns, curve, over_sizes, parts
 from normscope.measure.layer_signals import layer_signals
 from normscope.results.rules import fitted_slope
 
@@ -17,9 +15,7 @@ LAYERS = ("norm1", "norm2")
 EARLY, LATE = (0, 1, 2), (2, 3, 4)  # batch sizes of the two fits of the slope
 
 
-def trial(
-    net: str, data: str, samples: int, epochs: int, batches: int, seed: int
-) -> dict[str, Any]:
+def trial(net: str, data: str, samples: int, epochs: int, batches: int, seed: int) -> Values:
     """Train with batch norm, then measure gaps, signs of the decay and pre-activations."""
     shown = ns.load_data(data).subset(samples, seed)
     shown = shown.downsample(2).flat() if data == "cifar10" else shown.flat()
@@ -31,7 +27,7 @@ def trial(
                  epochs=epochs, seed=seed)  # fmt: skip
     found = ns.bn_regularization(model, shown, "cross_entropy", **about)
     layers = {layer.layer: [layer.paper, layer.predicted, layer.measured] for layer in found.layers}
-    made: dict[str, Any] = {name: np.array(rows) for name, rows in layers.items()}
+    made: Values = {name: np.array(rows) for name, rows in layers.items()}
     made |= {"together": found.together, "loss": float(np.mean(run.losses[-samples // 128 :]))}
     return made | {"negative": [fresh, _negative(found)]} | _inputs(model, shown.images)
 
@@ -41,7 +37,7 @@ def _negative(found: Any) -> float:
     return float(np.mean(np.concatenate([layer.zeta[0] < 0 for layer in found.layers])))
 
 
-def _inputs(model: Any, images: torch.Tensor) -> dict[str, Any]:
+def _inputs(model: Any, images: torch.Tensor) -> Values:
     """How far from a Gaussian, and from Eq. (4), the inputs of the norms are."""
     kurtosis, off = [], []
     found = layer_signals(model.eval(), images, torch.sum)
@@ -55,12 +51,12 @@ def _inputs(model: Any, images: torch.Tensor) -> dict[str, Any]:
     return {"kurtosis": kurtosis[:-1], "off": off[:-1], "samples": len(images)}
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """Ratios to the measured gaps; the network with exact curvature decides the signs."""
     nets = table.values_of("net")
     main, small = table.where(net=nets[0]), table.where(net=nets[-1])
 
-    def ratios(row: int) -> dict[str, Any]:
+    def ratios(row: int) -> Values:
         found = {n: main(n)[:, row] / main(n)[:, 2] for n in LAYERS}  # of (seeds, forms, sizes)
         return parts({n: over_sizes(SIZES, v.T, 1.0) for n, v in found.items()})
 
@@ -72,19 +68,14 @@ def observe(table: Table) -> dict[str, Any]:
     noise = 0.8 * np.sqrt(24 / main("samples")[0])  # mean |excess kurtosis| of a Gaussian sample
     kurtosis, off = main("kurtosis"), main("off")
     below = small("negative")
-    return {
-        "strength-1overM": over_sizes(SIZES[:-1], local.T, -1.0),
-        "strength-1overM-slopes": parts(slopes),
-        "c4-deep": ratios(0),
-        "c4-deep-corrected": ratios(1),
-        "c4-psd": {"holds": below[:, 1] == 0},
-        "c4-psd-fresh": {"holds": below[:, 0] > 0},
-        "c4-additive": columns(whole / alone, [f"M={m}" for m in SIZES], expected=1.0),
-        "wn-not-pn": parts({
-            f"excess kurtosis, layer {kurtosis.shape[1]}":
-                {"values": kurtosis[:, -1], "threshold": noise},
-            "error of Eq. (4), last less first": off[:, -1] - off[:, 0]}),
-    }  # fmt: skip
+    return {"strength-1overM": over_sizes(SIZES[:-1], local.T, -1.0),
+            "strength-1overM-slopes": parts(slopes), "c4-deep": ratios(0),
+            "c4-deep-corrected": ratios(1), "c4-psd": {"holds": below[:, 1] == 0},
+            "c4-psd-fresh": {"holds": below[:, 0] > 0},
+            "c4-additive": columns(whole / alone, [f"M={m}" for m in SIZES], expected=1.0),
+            "wn-not-pn": parts({f"excess kurtosis, layer {kurtosis.shape[1]}": {"values": kurtosis[
+                :, -1], "threshold": noise}, "error of Eq. (4), last less first": off[:, -1]
+                                - off[:, 0]})}  # fmt: skip
 
 
 def panels(table: Table) -> list[Panel]:
@@ -97,15 +88,3 @@ def panels(table: Table) -> list[Panel]:
     title = "Luo et al. 2019, App. C.4: loss that batch statistics add to a trained network"
     return [Panel(title, "batch size M", "loss under BN - loss under PN", tuple(curves),
                   log_x=True, log_y=True)]  # fmt: skip
-
-
-DIGITS = {"net": "mlp:64-32-32-10:activation=tanh", "data": "digits"}
-TITLE = "Loss gap of batch norm in trained networks, layer by layer and batch size by batch size"
-SMOKE = Scale([
-    {**DIGITS, "net": "mlp:64-16-16-10", "samples": 600, "epochs": 3, "batches": 20},
-    {**DIGITS, "samples": 300, "epochs": 3, "batches": 4}], seeds=2, seconds=4)  # fmt: skip
-DESK = Scale([
-    {"net": "mlp:768-256-256-10", "data": "cifar10", "samples": 4096, "epochs": 30,
-    "batches": 200},
-    {**DIGITS, "samples": 1400, "epochs": 40, "batches": 16}], seeds=5, seconds=115,
-    data=("cifar10",))  # fmt: skip

@@ -1,21 +1,15 @@
 """App. B.3: dropout before batch norm, or behind it."""
 
-from __future__ import annotations
-
-from typing import Any
-
 from torch import nn
 
 import normscope as ns
 from normscope.experiments.luo2019._training import images, train
-from normscope.experiments.observing import Panel, Scale, Table, arm_bars, paired, parts
+from normscope.experiments.observing import Panel, Table, Values, arm_bars, paired, parts
 from normscope.measure import variance_shift
 
 
-def trial(
-    net: str, place: str, dropout: float, data: str, samples: int, epochs: int, lr: float,
-    batch: int, seed: int,
-) -> dict[str, Any]:  # fmt: skip
+def trial(net: str, place: str, dropout: float, data: str, samples: int, epochs: int, lr: float,
+          batch: int, seed: int) -> Values:  # fmt: skip
     """Dropout before every norm, or behind every hidden layer or residual block."""
     shown, test = images(data, samples, seed)
     ratio = dropout if place == "behind" else 0.0
@@ -30,13 +24,13 @@ def trial(
     return {"shift": variance_shift(model, shown.images, batch), "accuracy": found["accuracy"][-1]}
 
 
-def _arms(table: Table) -> dict[str, dict[str, Any]]:
+def _arms(table: Table) -> dict[str, Values]:
     return {f"{net.partition(':')[0]}, dropout {p:g}": {"net": net, "dropout": p}
             for net in table.values_of("net") for p in table.values_of("dropout")
             if table.where(net=net, dropout=p).rows}  # fmt: skip
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """Shift with dropout before less behind."""
     places = ({"place": "before"}, {"place": "behind"})
     return {"b3-order": parts({name: paired(table, "shift", *({**arm, **at} for at in places))
@@ -51,22 +45,3 @@ def panels(table: Table) -> list[Panel]:
     shown = {"shift": "mean |log10 (variance in training / evaluation)|",
              "accuracy": "validation accuracy"}  # fmt: skip
     return [arm_bars(table, head, arms, key, words) for key, words in shown.items()]
-
-
-_DESK = {"data": "cifar10/2", "samples": 2048, "batch": 128}
-
-
-def _grid(*nets: dict[str, Any]) -> list[Any]:
-    places = [(place, p) for place in ("before", "behind") for p in (0.1, 0.5)]
-    return [{"place": place, "dropout": p, **net} for net in nets for place, p in places]
-
-
-TITLE = "Dropout before or behind batch norm: the variance in training and in evaluation"
-SMOKE = Scale(_grid({"net": "mlp:64-16-16-10", "data": "digits", "samples": 256,
-                     "epochs": 2, "lr": 0.05, "batch": 32}), seeds=2, seconds=1)  # fmt: skip
-DESK = Scale(_grid({**_DESK, "net": "mlp:768-256-256-10", "epochs": 20, "lr": 0.02},
-                   {**_DESK, "net": "resnet8", "epochs": 8, "lr": 0.05}), seeds=5,
-             seconds=480, data=("cifar10",))  # fmt: skip
-PAPER = Scale(_grid({"net": "resnet18", "data": "cifar10", "samples": 50_000,
-                     "epochs": 100, "lr": 0.05, "batch": 128}), seeds=3, seconds=5e6,
-              data=("cifar10",))  # fmt: skip

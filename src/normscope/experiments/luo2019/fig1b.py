@@ -1,14 +1,9 @@
 """Fig. 1b: generalization error of ReLU students over the load P / N."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 
-from normscope.experiments.luo2019._common import by_load
-from normscope.experiments.observing import Panel, Scale, Table, curve, over_sizes, parts
-from normscope.sweeps.plan import grid
+from normscope.experiments.luo2019._training import by_load
+from normscope.experiments.observing import Array, Panel, Table, Values, curve, over_sizes, parts
 from normscope.theory import teacher_student as ts
 
 NOISE, BATCH = 0.25, 16  # the text's M; the caption has 32
@@ -24,17 +19,15 @@ NAMES = ("convex", "vanilla", "decay", "longer", "bn-early", "bn", "bn-random")
 def trial(alpha: float, noise: float, inputs: int, steps: int, seed: int) -> dict[str, float]:
     """Errors of all students on one sample; one is trained six times as long."""
     arms = [
-        ts.ConvexRelu(),
-        ts.ReluDescent(num_steps=steps, zeta=(0.0, ZETA)),
+        ts.ConvexRelu(), ts.ReluDescent(num_steps=steps, zeta=(0.0, ZETA)),
         ts.ReluDescent(num_steps=6 * steps),
         ts.BatchNormSgd("relu", batch_size=BATCH, num_steps=(steps // 2, 5 * steps)),
-        ts.BatchNormSgd("relu", init="random", batch_size=BATCH, num_steps=5 * steps),
-    ]
+        ts.BatchNormSgd("relu", init="random", batch_size=BATCH, num_steps=5 * steps)]  # fmt: skip
     found = ts.simulated_errors(arms, alpha, ts.Data(inputs, noise, num_seeds=1, seed=seed))
     return {name: float(one.errors[0, 0]) for name, one in zip(NAMES, found, strict=True)}
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """Against the published and the corrected theory, and students against each other."""
     noisy, clean = table.where(noise=NOISE), table.where(noise=0.0)
     sizes, loads = table.values_of("inputs"), noisy.values_of("alpha")
@@ -44,8 +37,8 @@ def observe(table: Table) -> dict[str, Any]:
     def published(alpha: float) -> float:
         return float(ts.published_relu_error(alpha, noise_variance=NOISE).error[0])
 
-    def highest(name: str) -> Any:
-        return np.log10(np.max([large(name, alpha=a) for a in peak], 0))
+    def highest(name: str) -> Array:
+        return np.asarray(np.log10(np.max([large(name, alpha=a) for a in peak], 0)))
 
     theory = {a: {"values": large("vanilla", alpha=a), "expected": published(a)}
               for a in loads if a < 2}  # fmt: skip
@@ -71,15 +64,11 @@ def observe(table: Table) -> dict[str, Any]:
     equal = {f"{words}, alpha={a:g}": large(name, alpha=a) / large("decay", alpha=a) - 1
              for words, name in trained.items() for a in loads}  # fmt: skip
     return {
-        "fig1b-theory": {"values": rise, "expected": steep},
-        "fig1b-theory-loads": by_load(theory),
+        "fig1b-theory": {"values": rise, "expected": steep}, "fig1b-theory-loads": by_load(theory),
         "fig1b-theory-corrected": {"parts": dict(sorted(convex.items()))},
-        "fig1b-dashed": {"parts": dashed},
-        "fig1b-lower": by_load(lower),
-        "fig1b-decay": {"values": highest("decay") - highest("vanilla")},
-        "fig1b-bn": parts(equal),
-        "fig1b-bn-peak": {"values": highest("bn") - highest("vanilla")},
-    }
+        "fig1b-dashed": {"parts": dashed}, "fig1b-lower": by_load(lower),
+        "fig1b-decay": {"values": highest("decay") - highest("vanilla")}, "fig1b-bn": parts(equal),
+        "fig1b-bn-peak": {"values": highest("bn") - highest("vanilla")}}  # fmt: skip
 
 
 def panels(table: Table) -> list[Panel]:
@@ -89,11 +78,9 @@ def panels(table: Table) -> list[Panel]:
     printed = ts.published_relu_error(fine, noise_variance=NOISE).error
     kept = printed < 4
     right = ts.relu_error(fine, noise_variance=NOISE).error
-    curves = [
-        curve("vanilla SGD, Eq. (25)", fine[kept], printed[kept], style="line"),
-        curve("no noise, 1 - alpha / 4", [0.05, 2.0], [1 - 0.05 / 4, 0.5], style="line"),
-        curve("theory with all samples", fine, right, style="dashed"),
-    ]
+    curves = [curve("vanilla SGD, Eq. (25)", fine[kept], printed[kept], style="line"),
+              curve("no noise, 1 - alpha / 4", [0.05, 2.0], [1 - 0.05 / 4, 0.5], style="line"),
+              curve("theory with all samples", fine, right, style="dashed")]  # fmt: skip
     words = ("convexified loss", "gradient descent", "with gamma decay 1/64",
              "gradient descent, 6 x longer", "BN M = 16, early", f"BN M = {BATCH}",
              "BN, random start")  # fmt: skip
@@ -103,14 +90,3 @@ def panels(table: Table) -> list[Panel]:
     note = "The published theory diverges at alpha = 2; students peak near 1.7 and do not diverge."
     return [Panel(title, "load alpha = P / N", "generalization error", tuple(curves), log_y=True,
                   note=note)]  # fmt: skip
-
-
-def _settings(loads: list[float], clean: list[float], sizes: list[int], steps: int) -> Any:
-    noisy = {"alpha": loads, "noise": NOISE, "inputs": sizes, "steps": steps}
-    return grid(noisy) + grid(noisy | {"alpha": clean, "noise": 0.0, "inputs": max(sizes)})
-
-
-TITLE = "ReLU students of noisy data: gradient descent, gamma decay, batch norm, exact minimum"
-SMOKE = Scale(_settings([1.0, 1.8, 1.95], [1.0], [40, 80], 100), seeds=3, seconds=2)
-DESK = Scale(_settings(LOADS, [0.5, 1.0, 1.5], [200, 400], 2000), seeds=6, seconds=150)
-PAPER = Scale(_settings(LOADS, [0.5, 1.0, 1.5], [1024, 4096], 2000), seeds=5, seconds=6e4)

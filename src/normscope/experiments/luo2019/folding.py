@@ -1,7 +1,5 @@
 """Fig. 4: batch norm is folded into the weights, which are then trained on without it."""
 
-from __future__ import annotations
-
 from copy import deepcopy
 from typing import Any
 
@@ -10,30 +8,21 @@ import torch
 
 import normscope as ns
 from normscope.experiments.luo2019._training import at, images, loss_of, train
-from normscope.experiments.observing import (
-    Panel,
-    Scale,
-    Table,
-    arm_bars,
-    columns,
-    parts,
-    training_panel,
-)
+from normscope.experiments.observing import Panels, Table, Values, columns, parts
+from normscope.sweeps.panels import arm_bars, training_panel
 
 ARMS = {"folded": "folded, without batch norm", "control": "control: batch norm kept"}
 MEASURED = 512  # samples of the Hessian
 NETS = {"mlp": "MLP", "cnn": "CNN6"}
 
 
-def trial(
-    net: str, data: str, samples: int, epochs: int, lr: float, tuned: int, rate: float, batch: int,
-    seed: int,
-) -> dict[str, Any]:  # fmt: skip
+def trial(net: str, data: str, samples: int, epochs: int, lr: float, tuned: int, rate: float,
+          batch: int, seed: int) -> Values:  # fmt: skip
     """Train with batch norm, then go on at a small rate with and without it."""
     shown, test = images(data, samples, seed)
     model = ns.network(net, norm="batch", seed=seed)
     train(model, shown, test, epochs, lr=lr, batch_size=batch, seed=seed)
-    made: dict[str, Any] = {"before": _state(model, shown, test)}
+    made: Values = {"before": _state(model, shown, test)}
     for arm in ARMS:
         copy = ns.apply_transform(model, "fold") if arm == "folded" else deepcopy(model)
         curves = train(copy, shown, test, tuned, lr=rate, batch_size=batch, seed=seed + 1)
@@ -41,30 +30,27 @@ def trial(
     return made
 
 
-def _state(model: torch.nn.Module, shown: Any, test: Any) -> dict[str, Any]:
+def _state(model: torch.nn.Module, shown: Any, test: Any) -> Values:
     """Losses, and weights and sharpness as they are with the norms folded in, for all alike."""
     if any("norm" in name for name, _ in model.named_parameters()):
         model = ns.apply_transform(model, "fold")
     weights = [p for name, p in model.named_parameters() if name.endswith("weight")]
     risk = ns.Risk(model, shown.images[:MEASURED], shown.labels[:MEASURED], loss="cross_entropy",
                    statistics="running")  # fmt: skip
-    return {
-        "train": loss_of(model, shown),
-        "loss": loss_of(model, test),
-        "norms": [float(w.detach().double().norm()) for w in weights],
-        "sharpness": float(ns.top_eigenvalues(ns.hessian(risk)).values[0]),
-    }
+    return {"train": loss_of(model, shown), "loss": loss_of(model, test),
+            "norms": [float(w.detach().double().norm()) for w in weights],
+            "sharpness": float(ns.top_eigenvalues(ns.hessian(risk)).values[0])}  # fmt: skip
 
 
 def _named(net: str) -> str:
     return next(word for key, word in NETS.items() if net.startswith(key))
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """Changes by training on after folding, and those beyond what the control shows."""
-    grown: dict[str, Any] = {}
-    beyond: dict[str, Any] = {}
-    rest: dict[str, dict[str, Any]] = {"train": {}, "loss": {}, "sharpness": {}}
+    grown: Values = {}
+    beyond: Values = {}
+    rest: dict[str, Values] = {"train": {}, "loss": {}, "sharpness": {}}
     for net in table.values_of("net"):
         runs, word = [values for _, values in table.where(net=net)], _named(net)
 
@@ -82,9 +68,8 @@ def observe(table: Table) -> dict[str, Any]:
     return {"fig4-norm": parts(grown), "fig4-norm-control": parts(beyond), **made}
 
 
-def panels(table: Table) -> list[Panel]:
+def panels(table: Table) -> Panels:
     """Losses over the epochs behind the folding, growth of the weights, sharpness."""
-    made = []
     places = {"train": ", e: training loss", "loss": ", f: validation loss"}
     for net in table.values_of("net"):
         chosen, head = table.where(net=net), f"Luo et al. 2019, Fig. 4 ({_named(net)})"
@@ -93,28 +78,16 @@ def panels(table: Table) -> list[Panel]:
                 for s, v in chosen for arm in ARMS]  # fmt: skip
         split, arms = Table(rows), {word: {"arm": arm} for arm, word in ARMS.items()}
         for key, words in places.items():
-            made.append(training_panel(split, f"{head}{words}", arms, at("curves", key), y="loss",
-                                       x="epoch, from 0", log=key == "train"))  # fmt: skip
+            yield training_panel(split, f"{head}{words}", arms, at("curves", key), y="loss",
+                                 x="epoch, from 0", log=key == "train")  # fmt: skip
         growth = training_panel(split, f"{head}, a-d: growth of the weights", arms, _growth,
                                 x="layer, from 0", y="norm after / before")  # fmt: skip
         sharper = arm_bars(split, f"{head}: sharpness", arms,
                            lambda run: run["sharpness"] / run["first"]["sharpness"],
                            "lambda_max of the Hessian, after / before")  # fmt: skip
-        made += [growth, sharper]
-    return made
+        yield growth
+        yield sharper
 
 
 def _growth(run: Any) -> Any:
     return np.array(run["norms"]) / np.array(run["first"]["norms"])
-
-
-_DESK = {"data": "cifar10/2", "samples": 2048, "lr": 0.02, "rate": 1e-3, "batch": 128}
-TITLE = "Batch norm folded into the weights, and training without it"
-SMOKE = Scale({"net": ["mlp:64-16-16-10", "cnn6:side=8,width=2,channels=1"],
-               "data": "digits", "samples": 128, "epochs": 2, "lr": 0.05, "tuned": 2,
-               "rate": 1e-3, "batch": 32}, seeds=2, seconds=4)  # fmt: skip
-DESK = Scale([{**_DESK, "net": "mlp:768-256-256-10", "epochs": 30, "tuned": 60},
-              {**_DESK, "net": "cnn6:side=16,width=16", "epochs": 10, "tuned": 20}],
-             seeds=range(10, 15), seconds=560, data=("cifar10",))  # fmt: skip
-PAPER = Scale({**_DESK, "net": "cnn6", "data": "cifar10", "samples": 50_000, "epochs": 100,
-               "tuned": 500}, seeds=3, seconds=4e6, data=("cifar10",))  # fmt: skip

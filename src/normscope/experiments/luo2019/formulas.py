@@ -1,16 +1,14 @@
 """Closed forms of Secs 2 to 4 and App. C, D against quadrature, derivatives and the ODEs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
 from scipy.optimize import minimize_scalar
 
-from normscope.checks import Array
-from normscope.experiments.observing import Scale, Table, every_value, exact
+from normscope.experiments.observing import Array, Table, Values, every_value, exact
 from normscope.theory import regularization as theory
 from normscope.theory import teacher_student as ts
 from normscope.theory.quadrature import angular_mean
@@ -22,16 +20,13 @@ STEP = 5e-3  # angle from R = 1 of a one-sided derivative, extrapolated once
 CLOSE = 1e-3  # what such derivatives and extrapolations leave
 
 
-def trial() -> dict[str, Any]:
+def trial() -> Values:
     """All closed forms."""
     made = _averages() | _weight_norm() | _rates() | _limits() | _free_energy() | _starts()
-    best = {
-        f"alpha={a:g}": minimize_scalar(
-            lambda lam, a=a: float(ts.ridge_error(a, lam=lam, noise_variance=0.25).error[0]),
-            bounds=(0.01, 2.0), method="bounded", options={"xatol": 1e-10},
-        ).x
-        for a in (0.5, 0.9, 1.1, 2.0, 3.0)
-    }  # fmt: skip
+    best = {f"alpha={a:g}": minimize_scalar(
+        lambda lam, a=a: float(ts.ridge_error(a, lam=lam, noise_variance=0.25).error[0]),
+        bounds=(0.01, 2.0), method="bounded", options={"xatol": 1e-10}).x
+            for a in (0.5, 0.9, 1.1, 2.0, 3.0)}  # fmt: skip
     made["fig1a-optimal-ridge"] = {k: exact(v, 0.25, 1e-5) for k, v in best.items()}
     big = 1e6
     forms = {"printed": False, "corrected": True}
@@ -55,7 +50,7 @@ INTEGRALS: dict[str, Callable[[Array, Array], Array]] = {
 }
 
 
-def _averages() -> dict[str, Any]:
+def _averages() -> Values:
     """(13)-(15), (17), (18) as printed, against quadrature."""
     errors: dict[str, list[float]] = {}
     for q, r in POINTS:
@@ -63,18 +58,17 @@ def _averages() -> dict[str, Any]:
         root, arc = np.sqrt(1 - r**2), np.arcsin(r)
         cross = (np.pi * r + 2 * root + 2 * r * arc) / (4 * np.pi)
         rest = (2 * r * root + 2 * arc) / (4 * np.pi)
-        printed = {
-            "eq13-14": [(q * cross - q**2 / 2, "I1"), (0.25 + rest - q * r / 2, "I3")],
-            "eq15": [(q**2 / 2 + r / 4 + rest - 2 * q * cross, "I2")],
-            "eq15-corrected": [(float(ts.gradient_power(q, r)), "I2")],
-            "eq17-18": [(1 + q**2 - 2 * q * r, "linear"), (1 + q**2 / 2 - q * r, "relu")],
-        }
+        printed = {"eq13-14": [(q * cross - q**2 / 2, "I1"), (0.25 + rest - q * r / 2, "I3")],
+                   "eq15": [(q**2 / 2 + r / 4 + rest - 2 * q * cross, "I2")],
+                   "eq15-corrected": [(float(ts.gradient_power(q, r)), "I2")],
+                   "eq17-18": [(1 + q**2 - 2 * q * r, "linear"),
+                               (1 + q**2 / 2 - q * r, "relu")]}  # fmt: skip
         for name, pairs in printed.items():
             errors.setdefault(name, []).extend(float(abs(v / true[k] - 1)) for v, k in pairs)
     return {name: {"error": found, "size": 10} for name, found in errors.items()}
 
 
-def _weight_norm() -> dict[str, Any]:
+def _weight_norm() -> Values:
     """(4): population norm of a unit whose inputs have variance .25."""
     rng, a, gamma, beta = np.random.default_rng(4), 0.25, 1.3, 0.2
     w, centre = rng.standard_normal(20), rng.standard_normal(20)
@@ -82,15 +76,11 @@ def _weight_norm() -> dict[str, Any]:
     mean, long = float(centre @ w), float(np.linalg.norm(w))
     wanted = gamma * (h - mean) / (np.sqrt(a) * long) + beta
     law = {"population_mean": mean, "weight_norm": long, "input_variance": a}
-    pairs = {
-        "eq4": (gamma / a, beta - gamma * mean / (a * long)),
-        "eq4-corrected": theory.population_to_weight_norm(gamma, beta, **law),
-    }
+    pairs = {"eq4": (gamma / a, beta - gamma * mean / (a * long)),
+             "eq4-corrected": theory.population_to_weight_norm(gamma, beta, **law)}  # fmt: skip
     size = np.max(np.abs(wanted))
-    off = {
-        k: float(np.max(np.abs(v * h / long + b - wanted)) / size) for k, (v, b) in pairs.items()
-    }
-    return {name: {"error": error, "size": 20} for name, error in off.items()}
+    off = {k: np.max(np.abs(v * h / long + b - wanted)) / size for k, (v, b) in pairs.items()}
+    return {name: {"error": float(error), "size": 20} for name, error in off.items()}
 
 
 def _at_one(function: Callable[[float], float]) -> float:
@@ -108,7 +98,7 @@ def _turning(eta: float, zeta: float) -> float:
     return _at_one(lambda r: float(ts.bn_drift(gamma, r, lr=eta, zeta=zeta)[1]))
 
 
-def _rates() -> dict[str, Any]:
+def _rates() -> Values:
     """Propositions 2 to 4 and Table 1."""
     names = {rates: f"eta={rates[0]:g}, zeta={rates[1]:g}" for rates in RATES}
     gain, turn = {}, {}
@@ -116,23 +106,18 @@ def _rates() -> dict[str, Any]:
         g, d = float(ts.fixed_gamma(zeta)), 1e-4
         up, down = (float(ts.bn_drift(g + s, 1.0, lr=eta, zeta=zeta)[0]) for s in (d, -d))
         gain[eta, zeta], turn[eta, zeta] = (up - down) / (2 * d), _turning(eta, zeta)
-    made: dict[str, Any] = {}
-    paper = {f"lambda_Q, {names[k]}": exact(v, ts.gain_rate(*k), CLOSE) for k, v in gain.items()}
-    paper |= {
-        f"lambda_R, {names[k]}": exact(v, ts.overlap_rate(*k), CLOSE) for k, v in turn.items()
-    }
-    made["prop2"] = paper
-    made["prop2-corrected"] = {
-        names[k]: exact(v, ts.complete_overlap_rate(*k), CLOSE) for k, v in turn.items()
-    }
-    made["prop2-display"] = {}
+
+    def beside(head: str, found: Any, theory: Any) -> Values:
+        return {f"{head}{names[k]}": exact(v, theory(*k), CLOSE) for k, v in found.items()}
+
+    paper = beside("lambda_Q, ", gain, ts.gain_rate) | beside("lambda_R, ", turn, ts.overlap_rate)
+    right = beside("", turn, ts.complete_overlap_rate)
+    made: Values = {"prop2": paper, "prop2-corrected": right, "prop2-display": {}}
     for eta, zeta in RATES[:2]:  # with gamma decay
         g = float(ts.fixed_gamma(zeta))
         display = eta / g * (0.5 - g) - eta * zeta * g
         made["prop2-display"][names[eta, zeta]] = exact(gain[eta, zeta], display, CLOSE)
-    grid = [
-        (e, z, long) for e in np.arange(0.1, 8, 0.17) for z in ZETAS for long in (0.7, 1.0, 2.0)
-    ]
+    grid = [*product(np.arange(0.1, 8, 0.17), ZETAS, (0.7, 1.0, 2.0))]
     holds = [bool(ts.gain_rate(e, z) < 0) for e, z, _ in grid]
     holds += [bool((ts.overlap_rate(e, z, length=long) < 0)
                    == (ts.effective_lr(e, z, length=long) < ts.max_effective_lr(z)))
@@ -147,15 +132,13 @@ def _rates() -> dict[str, Any]:
         one, two = _turning(1.0, zeta), _turning(2.0, zeta)
         b = (two - 2 * one) / 2
         zeros[zeta] = -(one - b) / b * g
-    made["table1-bn"] = {f"zeta={z:g}": exact(v, 2 + 4 * z, 10 * CLOSE) for z, v in entries.items()}
-    made["table1-bn-ode"] = {
-        f"zeta={z:g}": exact(v, 2 + 4 * z, 10 * CLOSE) for z, v in zeros.items()
-    }
+    for name, found in (("table1-bn", entries), ("table1-bn-ode", zeros)):
+        made[name] = {f"zeta={z:g}": exact(v, 2 + 4 * z, 10 * CLOSE) for z, v in found.items()}
     made["prop4"] = {"holds": [bool(v >= entries[0.0] + 2 * z - CLOSE) for z, v in entries.items()]}
     return made
 
 
-def _limits() -> dict[str, Any]:
+def _limits() -> Values:
     """Proposition 1: in the limit of small learning rates, and at .5."""
     small, limits = 0.02, {}
     for zeta in (0.1, 0.25, 1.0):
@@ -178,7 +161,7 @@ def _passing(path: Any, level: float) -> tuple[float, float]:
     return float(path.time[at]), float(path.gamma[0, at] / path.length[0, at] ** 2)
 
 
-def _starts() -> dict[str, Any]:
+def _starts() -> Values:
     """Effective learning rates on the way, and the time to the teacher from many starts."""
     times, faster = np.linspace(0, 1500, 15001), []
     for eta in (0.1, 0.5, 1.0):
@@ -187,7 +170,7 @@ def _starts() -> dict[str, Any]:
             decayed = ts.bn_path(ts.Start(), times, lr=eta, zeta=zeta)
             faster += [_passing(decayed, level)[1] > _passing(plain, level)[1]
                        for level in (0.9, 0.99)]  # fmt: skip
-    easier: dict[str, Any] = {}
+    easier: Values = {}
     for length in (0.1, 0.5, 1.0, 2.0, 10.0):
         holds = []
         for eta in (0.1, 0.3, 1.0):
@@ -199,7 +182,7 @@ def _starts() -> dict[str, Any]:
     return {"sec3-effective-lr": {"holds": faster}, "sec3-easier": easier}
 
 
-def _free_energy() -> dict[str, Any]:
+def _free_energy() -> Values:
     """Proposition 5: the gradient of (21) at the printed point and at the right one."""
     alpha, noise = 0.8, 0.25
 
@@ -209,7 +192,7 @@ def _free_energy() -> dict[str, Any]:
         first = (square - overlap**2) / (2 * gap) + np.log(gap) / 2
         return complex(first - alpha / 4 * (np.log(1 + beta * gap) + beta * fit))
 
-    made: dict[str, Any] = {"prop5": {}, "prop5-corrected": {}}
+    made: Values = {"prop5": {}, "prop5-corrected": {}}
     for a in (1.0, 1.5):
         beta = 1e15 if a == 1 else 1 / (a - 1)  # q^2 - gamma^2 = 1
         overlap = alpha / (2 * a)
@@ -224,7 +207,7 @@ def _free_energy() -> dict[str, Any]:
     return made
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """As the trial has it, with parts of Propositions 1, 3 and 5 that are judged apart."""
     made = every_value(table)
     point, finite = made["prop5"]["parts"], made["prop1-finite"]["parts"]
@@ -233,16 +216,8 @@ def observe(table: Table) -> dict[str, Any]:
     easier = [one for part in made["sec3-easier"]["parts"].values() for one in part["holds"]]
     lost = finite["R0"] | {"mean": 1 - finite["R0"]["mean"]}
     return made | {
-        "sec3-easier": {"holds": easier},
-        "prop5": point["a=1"],
-        "prop5-general": point["a=1.5"],
-        "prop3-ode": {"parts": {
-            "stable below the maximum": {"holds": [d >= -10 * CLOSE for d in off]},
-            "unstable above the maximum": {"holds": [d <= 10 * CLOSE for d in off]}}},
-        "prop1-finite": {"parts": {"1 - R": lost, "growth of L": finite["L0"]}},
-    }  # fmt: skip
-
-
-TITLE = "Closed forms of online learning and generalization, by quadrature and derivatives"
-SMOKE = Scale(seconds=3)
-DESK = PAPER = Scale(seconds=3)
+        "sec3-easier": {"holds": easier}, "prop5": point["a=1"], "prop5-general": point["a=1.5"],
+        "prop3-ode": {
+            "parts": {"stable below the maximum": {"holds": [d >= -10 * CLOSE for d in off]},
+                      "unstable above the maximum": {"holds": [d <= 10 * CLOSE for d in off]}}},
+        "prop1-finite": {"parts": {"1 - R": lost, "growth of L": finite["L0"]}}}  # fmt: skip

@@ -1,13 +1,9 @@
 """Fig. 3: ResNet-18 on ImageNet at 32 x 32 pixels, batch norm and population norm."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 
 import normscope as ns
-from normscope.experiments.observing import Panel, Scale, Table, curve, parts
+from normscope.experiments.observing import Panel, Panels, Table, Values, curve, parts
 from normscope.nn.norm import PopulationRefresher
 from normscope.train import adaptive_gamma_decay
 from normscope.train.schedules import EpochDecay
@@ -15,11 +11,11 @@ from normscope.train.schedules import EpochDecay
 ARMS = {"BN M = 128": 128, "BN M = 1024": 1024, "PN + gamma decay": 128}
 
 
-def trial(arm: str, data: str, epochs: int, most: int, samples: int, seed: int) -> dict[str, Any]:
+def trial(arm: str, data: str, epochs: int, most: int, samples: int, seed: int) -> Values:
     """Train one arm; losses and validation accuracy after every epoch."""
     size, shown = min(ARMS[arm], most), ns.load_data(data)
     population = arm.startswith("PN")
-    named: dict[str, Any] = {"classes": shown.num_classes, "seed": seed, "norm": "batch"}
+    named: Values = {"classes": shown.num_classes, "seed": seed, "norm": "batch"}
     if population:
         named |= {"norm": "population", "norm_options": {"stat_grad": "through"}}
     model, options = ns.network("resnet18", **named), {}
@@ -36,35 +32,23 @@ def trial(arm: str, data: str, epochs: int, most: int, samples: int, seed: int) 
     return {"train": train, "loss": found.loss, "accuracy": found.accuracy}
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """Differences of the last epoch between arms of the same seed."""
     last = {a: {k: table(k, arm=a)[:, -1] for k in ("train", "loss", "accuracy")} for a in ARMS}
     small, large, other = (last[a] for a in ARMS)
     gap = {a: last[a]["loss"] - last[a]["train"] for a in ARMS}
-    grows = {
-        "validation loss": large["loss"] - small["loss"],
-        "validation accuracy lost": small["accuracy"] - large["accuracy"],
-        "gap to the training loss": gap["BN M = 1024"] - gap["BN M = 128"],
-    }
+    grows = {"validation loss": large["loss"] - small["loss"],
+             "validation accuracy lost": small["accuracy"] - large["accuracy"],
+             "gap to the training loss": gap["BN M = 1024"] - gap["BN M = 128"]}  # fmt: skip
     lost = {"values": other["accuracy"] - small["accuracy"], "expected": 0.0}
     return {"fig3": parts(grows), "fig3-pn": lost}
 
 
-def panels(table: Table) -> list[Panel]:
+def panels(table: Table) -> Panels:
     """Both panels of the figure, by epoch."""
-    made = []
     names = {"loss": "validation loss", "train": "training loss", "accuracy": "validation accuracy"}
     for keys in (("train", "loss"), ("accuracy",)):
         curves = [curve(f"{a}, {names[k]}", range(1, 1 + table(k, arm=a).shape[1]),
                         table(k, arm=a).T) for a in ARMS for k in keys]  # fmt: skip
         title = "Luo et al. 2019, Fig. 3: ResNet-18, ImageNet 32 x 32"
-        made.append(Panel(title, "epoch", names[keys[-1]], tuple(curves)))
-    return made
-
-
-TITLE = "ImageNet at 32 x 32 pixels: batch norm at two batch sizes, population norm with decay"
-HOURS = 200
-SMOKE = Scale({"arm": list(ARMS), "data": "random:3x32x32,samples=16", "epochs": 1,
-               "most": 8, "samples": 4}, seeds=1, seconds=9)  # fmt: skip
-PAPER = Scale({"arm": list(ARMS), "data": "imagenet32", "epochs": 100, "most": 1024,
-               "samples": 1000}, seeds=3, seconds=7e5, data=("imagenet32",))  # fmt: skip
+        yield Panel(title, "epoch", names[keys[-1]], tuple(curves))

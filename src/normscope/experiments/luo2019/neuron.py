@@ -1,14 +1,10 @@
 """Eq. (3), Theorem 1: the gap between batch norm and population norm, for one neuron."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 from scipy.special import expit, spence
 
 from normscope.checks import Array
-from normscope.experiments.observing import Panel, Scale, Table, columns, curve, over_sizes, parts
+from normscope.experiments.observing import Panel, Table, Values, columns, curve, over_sizes, parts
 from normscope.theory import regularization as theory
 from normscope.theory.laws import LAWS, draw, nodes
 
@@ -16,11 +12,9 @@ SIZES = (16, 32, 64, 128, 256)
 COUNTS = {"30": 30, "100000": 100_000}  # samples P behind R_f
 # law, gamma and beta of the student, scale and shift of the labels softplus(t n + u)
 CASES: dict[str, tuple[str, float, float, float, float]] = {
-    "gamma=1": ("Gauss", 1.0, 0.2, 1.0, 0.2),
-    "gamma=2": ("Gauss", 2.0, 0.3, 2.0, 0.3),
+    "gamma=1": ("Gauss", 1.0, 0.2, 1.0, 0.2), "gamma=2": ("Gauss", 2.0, 0.3, 2.0, 0.3),
     "other labels": ("Gauss", 1.0, 0.2, 1.5, -0.5),
-    **{law: (law, 1.0, 0.2, 1.0, 0.2) for law in LAWS if law != "Gauss"},
-}
+    **{law: (law, 1.0, 0.2, 1.0, 0.2) for law in LAWS if law != "Gauss"}}  # fmt: skip
 
 
 def softplus(h: Array) -> Array:
@@ -32,10 +26,10 @@ def _antiderivative(h: Array) -> Array:
     return -np.asarray(spence(1 + np.exp(h)), float)
 
 
-def trial(batches: int, seed: int) -> dict[str, Any]:
+def trial(batches: int, seed: int) -> Values:
     """Measured gaps (sizes,) of every case, within the batch and with statistics of another."""
     rng = np.random.default_rng([seed, 3])
-    made: dict[str, Any] = {name: [] for name in (*CASES, "independent", "relu")}
+    made: Values = {name: [] for name in (*CASES, "independent", "relu")}
     for size in SIZES:
         for name, (law, gamma, beta, scale, shift) in CASES.items():
             n = draw(law, (batches, size), rng)
@@ -93,15 +87,15 @@ def _complete(name: str) -> Array:
     """R_f + R_q for each size."""
     law, gamma, beta, scale, shift = CASES[name]
     n, w = nodes(law)
-    given: dict[str, Any] = {"target_scale": scale, "target_shift": shift}
+    given: Values = {"target_scale": scale, "target_shift": shift}
     given |= {"normalized": n, "weights": w}
     return np.array([theory.softplus_gap(gamma, beta, m, **given) for m in SIZES])
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """Gaps over the batch sizes against Eq. (3) and against the complete expansion."""
 
-    def of(measured: str, expected: Array) -> dict[str, Any]:
+    def of(measured: str, expected: Array) -> Values:
         return over_sizes(SIZES, table(measured).T, expected)
 
     skewed = [law for law in LAWS if law != "Gauss"]
@@ -117,24 +111,19 @@ def observe(table: Table) -> dict[str, Any]:
         "eq3-independent": of("independent", _published("gamma=1")),
         "eq3-independent-equal": columns(shift, [f"M={m}" for m in SIZES]),
         "eq3-I": parts({"no label noise": squared[0], "labels drawn from the model": squared[1]},
-                       expected=curved),
-        "eq3-I-drawn": {"values": squared[1], "expected": curved},
+                       expected=curved), "eq3-I-drawn": {"values": squared[1], "expected": curved},
         "eq3-Rf": parts({k: [r[k] for r in ratios] for k in ratios[0]}),
         "eq3-relu": of("relu", np.array([theory.relu_decay(m) for m in SIZES])),
         "eq3-nongauss": parts({k: of(k, _published(k)) for k in skewed}),
-        "eq3-nongauss-corrected": parts({k: of(k, _complete(k)) for k in skewed}),
-    }  # fmt: skip
+        "eq3-nongauss-corrected": parts({k: of(k, _complete(k)) for k in skewed})}  # fmt: skip
 
 
 def panels(table: Table) -> list[Panel]:
     """M times the gap, which Eq. (3) says is constant."""
     scale = np.array(SIZES, float)
-    measured = {
-        "gamma=1": "labels of the model",
-        "other labels": "other labels",
-        "exponential": "exponential input",
-        "independent": "statistics of other batches",
-    }
+    measured = {"gamma=1": "labels of the model", "other labels": "other labels",
+                "exponential": "exponential input",
+                "independent": "statistics of other batches"}  # fmt: skip
     lines = {"Eq. (3)": _published("gamma=1"), "other labels, R_f + R_q": _complete("other labels"),
              "exponential input, Eq. (3)": _published("exponential"),
              "exponential input, R_f + R_q": _complete("exponential")}  # fmt: skip
@@ -144,8 +133,3 @@ def panels(table: Table) -> list[Panel]:
     title = "Luo et al. 2019, Eq. (3): loss that batch statistics add to one softplus unit"
     return [Panel(title, "batch size M", "M x (loss under BN - loss under PN)", tuple(made),
                   log_x=True)]  # fmt: skip
-
-
-TITLE = "One neuron under batch statistics: measured loss gap against Eq. (3)"
-SMOKE = Scale({"batches": 200}, seeds=3, seconds=1)
-DESK = PAPER = Scale({"batches": 2000}, seeds=30, seconds=20)

@@ -1,23 +1,19 @@
 """Fig. 2e, f: batch norm at one layer, batch size by batch size."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 
 import normscope as ns
+from normscope.experiments import observing
 from normscope.experiments.luo2019._training import images, loss_of, train
-from normscope.experiments.observing import Panel, Scale, Table, by_seed, curve, parts, slopes
+from normscope.experiments.observing import Array, Panel, Panels, Table, Values, curve, parts
+from normscope.sweeps.table import by_seed
 
 PROTOCOLS = {"epochs": "equal epochs", "updates": "equal updates"}
 NAMES = {"gamma": "mean gamma^2", "product": "mean gamma^2 |w_next|^2", "loss": "validation loss"}
 
 
-def trial(
-    protocol: str, size: int, layer: int, net: str, data: str, samples: int, epochs: int, lr: float,
-    batch: int, seed: int,
-) -> dict[str, Any]:  # fmt: skip
+def trial(protocol: str, size: int, layer: int, net: str, data: str, samples: int, epochs: int,
+          lr: float, batch: int, seed: int) -> Values:  # fmt: skip
     """Equal epochs: batches of ``size``, rate in proportion. Equal updates: statistics of so many.
 
     ``lr`` is the rate of batches of ``batch`` samples, which all runs with equal updates have.
@@ -31,15 +27,11 @@ def trial(
     gamma = weights[f"norm{layer}.weight"].detach().double().square()
     after = weights[f"layer{layer + 1}.weight"].detach().double()
     reach = after.reshape(len(after), len(gamma), -1).square().sum((0, 2))
-    return {
-        "gamma": float(gamma.mean()),
-        "product": float((gamma * reach).mean()),
-        "loss": found["loss"][-1],
-        "train": loss_of(model, shown),
-    }
+    return {"gamma": float(gamma.mean()), "product": float((gamma * reach).mean()),
+            "loss": found["loss"][-1], "train": loss_of(model, shown)}  # fmt: skip
 
 
-def _over_sizes(table: Table, name: str, *protocols: str) -> dict[str, tuple[list[int], Any]]:
+def _over_sizes(table: Table, name: str, *protocols: str) -> dict[str, tuple[list[int], Array]]:
     """Batch sizes, and for each the values of its seeds."""
     made = {}
     for protocol in protocols:
@@ -52,41 +44,21 @@ def _over_sizes(table: Table, name: str, *protocols: str) -> dict[str, tuple[lis
     return made
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """Slopes over log2 M, one for each seed."""
 
-    def slope(name: str, *protocols: str) -> dict[str, Any]:
+    def slope(name: str, *protocols: str) -> Values:
         found = _over_sizes(table, name, *protocols)
-        return parts({k: slopes(np.log2(sizes), rows.T) for k, (sizes, rows) in found.items()})
+        return parts({k: observing.slopes(np.log2(m), rows.T) for k, (m, rows) in found.items()})
 
     return {"fig2e": slope("gamma", *PROTOCOLS), "fig2e-next": slope("product", "updates"),
             "fig2f": slope("loss", *PROTOCOLS)}  # fmt: skip
 
 
-def panels(table: Table) -> list[Panel]:
+def panels(table: Table) -> Panels:
     """Both panels of the figure, and the scale times the weights that follow."""
-    made = []
     for name, place in (("gamma", "e"), ("loss", "f"), ("product", "e, control")):
         found = _over_sizes(table, name, *PROTOCOLS)
         curves = tuple(curve(k, *groups) for k, groups in found.items())
         title = f"Luo et al. 2019, Fig. 2{place}: batch norm at one layer"
-        made.append(Panel(title, "batch size M of the statistics", NAMES[name], curves, log_x=True))
-    return made
-
-
-def _grid(layers: list[int], own: list[int], ghost: list[int], **settings: Any) -> list[Any]:
-    sizes = {"epochs": own, "updates": ghost}
-    return [{"protocol": protocol, "size": size, "layer": layer, **settings}
-            for protocol in PROTOCOLS for size in sizes[protocol] for layer in layers]  # fmt: skip
-
-
-TITLE = "Batch norm at one layer: scale and validation loss over the batch size"
-SMOKE = Scale(_grid([1, 2], [8, 32], [8, 32], net="mlp:64-16-16-10", data="digits",
-                    samples=96, epochs=2, lr=0.05, batch=32), seeds=2, seconds=3)  # fmt: skip
-DESK = Scale(_grid([1, 2], [16, 64, 256, 1024], [16, 64, 256],
-                   net="mlp:768-256-256-10", data="cifar10/2", samples=4096, epochs=15,
-                   lr=0.04, batch=256), seeds=range(10, 15), seconds=380,
-             data=("cifar10",))  # fmt: skip
-PAPER = Scale(_grid([1, 2, 3, 4], *2 * [[64, 128, 256, 512, 1024]], net="cnn6",
-                    data="cifar10", samples=50_000, epochs=100, lr=0.16, batch=1024),
-              seeds=3, seconds=1.5e7, data=("cifar10",))  # fmt: skip
+        yield Panel(title, "batch size M of the statistics", NAMES[name], curves, log_x=True)

@@ -1,12 +1,10 @@
 """Sec. 3: online learning of a ReLU student, simulated, against the ODEs (6) and Table 1."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
 
-from normscope.experiments.observing import Panel, Scale, Table, curve, over_sizes, parts
+from normscope.experiments.observing import Panel, Table, Values, curve, over_sizes, parts
 from normscope.theory import teacher_student as ts
 
 RATES = [0.5, 1.0, 1.5, 1.8, 1.9, 2.1, 2.2]
@@ -20,9 +18,9 @@ LARGE = (3.0, 4.0, 10.0)  # above the bound 2 of weight norm
 ORDER = ("gamma", "correlation")
 
 
-def trial(part: str, inputs: int, runs: int, seed: int) -> dict[str, Any]:
+def trial(part: str, inputs: int, runs: int, seed: int) -> Values:
     """Simulate one path, the slopes of ln(1 - R), large learning rates, or the printed step."""
-    some: dict[str, Any] = {"num_inputs": inputs, "num_runs": runs, "seed": seed}
+    some: Values = {"num_inputs": inputs, "num_runs": runs, "seed": seed}
     if part in PATHS:
         both = ts.with_simulation(_ode(part), **some)
         far = [np.abs(getattr(both.simulated, k) - getattr(both.theory, k)).max(1) for k in ORDER]
@@ -63,12 +61,12 @@ def _printed_step(inputs: int, runs: int, seed: int) -> np.ndarray:
     return gamma
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """Ends of the paths over N against the ODEs; slopes and their changes of sign."""
     sizes = [n for n in table.values_of("inputs") if len(table.where(part="WN, eta=1", inputs=n))]
     odes = {name: _ode(name) for name in PATHS}
 
-    def ends(name: str, key: str) -> dict[str, Any]:
+    def ends(name: str, key: str) -> Values:
         values = [table(key, part=name, inputs=n).ravel() for n in sizes]
         return over_sizes(sizes, values, getattr(odes[name], key)[0, -1])
 
@@ -76,12 +74,12 @@ def observe(table: Table) -> dict[str, Any]:
     falls = np.log10(far[-1] / far[0]) / np.log10(sizes[-1] / sizes[0])
     slopes = {m: table("slopes", part=m).reshape(-1, len(RATES)) for m in ("wn", "sgd")}
 
-    def boundary(found: Any) -> dict[str, Any]:
+    def boundary(found: Any) -> Values:
         stable = np.where(found < 0, RATES, 1e-9).max(1)
         grows = np.where(found > 0, RATES, np.inf).min(1)
         return {"intervals": np.stack([stable, grows], 1), "line": 2.0}
 
-    def rates(found: Any) -> dict[str, Any]:
+    def rates(found: Any) -> Values:
         return {f"eta={eta:g}": {"values": found[:, k], "expected": float(ts.overlap_rate(eta))}
                 for k, eta in enumerate(RATES) if eta < 1.85}  # fmt: skip
 
@@ -89,20 +87,15 @@ def observe(table: Table) -> dict[str, Any]:
     quicker = {f"eta from {RATES[k]:g} to {RATES[k + 1]:g}": gained[:, k] for k in (0, 1)}
     plain, decayed = (table(f"zeta={z}", part="large")[0] > 0.99 for z in ("0", "0.25"))
     first = next(iter(PATHS))
-    return {
-        "eq5": {"values": table("gamma", part="printed").ravel(),
-                "expected": odes[first].gamma[0, -1]},
-        "eq5-corrected": ends(first, "gamma"),
-        "eq6": parts({f"{n}: {k}": ends(n, k) for n in PATHS for k in ORDER}),
-        "eq6-rate": {"values": falls, "expected": -0.5},
-        "table1-wn": boundary(slopes["wn"]),
-        "table1-sgd": boundary(slopes["sgd"]),
-        "table1-slopes": parts({f"{m}, {k}": v for m in slopes
-                                for k, v in rates(slopes[m]).items()}),
-        "sec1-faster": parts(quicker),
-        "sec3-larger-lr": {"holds": (~plain & decayed).ravel()},
-        "sec3-larger-lr-free": {"holds": plain.ravel()},
-    }  # fmt: skip
+    return {"eq5": {"values": table("gamma", part="printed").ravel(),
+                    "expected": odes[first].gamma[0, -1]}, "eq5-corrected": ends(first, "gamma"),
+            "eq6": parts({f"{n}: {k}": ends(n, k) for n in PATHS for k in ORDER}),
+            "eq6-rate": {"values": falls, "expected": -0.5}, "table1-wn": boundary(slopes["wn"]),
+            "table1-sgd": boundary(slopes["sgd"]),
+            "table1-slopes": parts({f"{m}, {k}": v for m in slopes
+                                    for k, v in rates(slopes[m]).items()}),
+            "sec1-faster": parts(quicker), "sec3-larger-lr": {"holds": (~plain & decayed).ravel()},
+            "sec3-larger-lr-free": {"holds": plain.ravel()}}  # fmt: skip
 
 
 def panels(table: Table) -> list[Panel]:
@@ -118,20 +111,6 @@ def panels(table: Table) -> list[Panel]:
     rates = [curve("Table 1: lambda_R", fine, ts.overlap_rate(fine), style="line")]
     for part, words in (("wn", "weight norm, fixed length"), ("sgd", "SGD")):
         rates.append(curve(words, RATES, table("slopes", part=part).reshape(-1, len(RATES)).T))
-    return [
-        Panel(title, "time, steps / N", "overlap R", tuple(curves)),
-        Panel("Luo et al. 2019, Table 1: rate at which the student turns to the teacher",
-              "learning rate eta", "slope of ln(1 - R)", tuple(rates)),
-    ]  # fmt: skip
-
-
-def _settings(sizes: list[int], runs: int, slopes: int) -> list[dict[str, Any]]:
-    cells = [(part, n, runs) for part in PATHS for n in sizes]
-    cells += [(part, sizes[-1], slopes) for part in ("wn", "sgd")]
-    cells += [("large", sizes[0], 4), ("printed", sizes[0], 60)]
-    return [dict(zip(("part", "inputs", "runs"), cell, strict=True)) for cell in cells]
-
-
-TITLE = "Online learning of a ReLU student with weight norm, gamma decay and plain SGD"
-SMOKE = Scale(_settings([50, 200], 4, 3), seeds=1, seconds=2)
-DESK = PAPER = Scale(_settings([250, 1000], 30, 16), seeds=1, seconds=35)
+    return [Panel(title, "time, steps / N", "overlap R", tuple(curves)),
+            Panel("Luo et al. 2019, Table 1: rate at which the student turns to the teacher",
+                  "learning rate eta", "slope of ln(1 - R)", tuple(rates))]  # fmt: skip

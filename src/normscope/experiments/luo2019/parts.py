@@ -1,7 +1,5 @@
 """Fig. 2c, d: which of the two batch statistics regularizes, and what each does to the units."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -9,33 +7,23 @@ import torch
 
 import normscope as ns
 from normscope.experiments.luo2019._training import at, images, loss_of, train
-from normscope.experiments.observing import (
-    Panel,
-    Scale,
-    Table,
-    arm_bars,
-    paired,
-    parts,
-    training_panel,
-)
+from normscope.experiments.observing import Panel, Table, Values, paired, parts
 from normscope.measure import ablation, scale_information, unit_statistics
+from normscope.sweeps.panels import arm_bars, training_panel
 from normscope.train import StopTraining
 from normscope.train.gamma_decay import scales
 
 ARMS = {"batch": "BN", "weight-mean": "WN + mean-only BN",
         "weight-variance": "WN + variance-only BN", "weight": "WN", "none": "vanilla"}  # fmt: skip
-PROBES = {
-    "kept": "accuracy kept under ablation", "correlation": "mean |correlation| of units",
-    "kurtosis": "mean excess kurtosis of units", "magnitude": "variation of the rms over units",
-    "scale": "variation of gamma over units", "information": "mean (dl/dgamma)^2",
-}  # fmt: skip
+PROBES = {"kept": "accuracy kept under ablation", "correlation": "mean |correlation| of units",
+          "kurtosis": "mean excess kurtosis of units",
+          "magnitude": "variation of the rms over units", "scale": "variation of gamma over units",
+          "information": "mean (dl/dgamma)^2"}  # fmt: skip
 LAST, EQUAL = "last epoch", "equal training loss"
 
 
-def trial(
-    arm: str, net: str, data: str, samples: int, epochs: int, lr: float, batch: int, level: float,
-    seed: int,
-) -> dict[str, Any]:  # fmt: skip
+def trial(arm: str, net: str, data: str, samples: int, epochs: int, lr: float, batch: int,
+          level: float, seed: int) -> Values:  # fmt: skip
     """One network: its state when the training loss first passes ``level``, and at the end.
 
     A convolutional network stops at ``level``; only an MLP is probed.
@@ -52,7 +40,7 @@ def trial(
 
     found = train(model, shown, test, epochs, lr=lr, batch_size=batch, seed=seed, callbacks=[watch])
     last = _state(model, shown, test, probed=dense) if dense else dict(passed)
-    made: dict[str, Any] = {LAST: last, EQUAL: passed or dict.fromkeys(last, float("nan"))}
+    made: Values = {LAST: last, EQUAL: passed or dict.fromkeys(last, float("nan"))}
     return made | (found if dense else {})
 
 
@@ -60,21 +48,20 @@ def _state(model: torch.nn.Module, shown: Any, test: Any, *, probed: bool) -> di
     made = {"train": loss_of(model, shown), "loss": loss_of(model, test)}
     if not probed:
         return made
-    about: dict[str, Any] = {"batch_size": 256, "num_batches": None, "statistics": "running"}
+    about: Values = {"batch_size": 256, "num_batches": None, "statistics": "running"}
     units = unit_statistics(model, shown, "cross_entropy", **about)
     values = [units[name] for name in ("layer1", "layer2")]
     gammas = [g.detach().abs() for g in scales(model).values()]
-    return made | {
-        "kept": ablation(model, shown, "cross_entropy", **about).area(relative=True)[0],
-        "correlation": float(np.mean([v.mean_abs_correlation for v in values])),
-        "kurtosis": float(np.mean([v.mean_kurtosis for v in values])),
-        "magnitude": float(np.mean([units[f"act{k}"].rms_variation for k in (1, 2)])),
-        "scale": float(np.mean([float(g.std() / g.mean()) for g in gammas])) if gammas else np.nan,
-        "information": scale_information(model, shown.images, shown.labels),
-    }
+    return made | {"kept": ablation(model, shown, "cross_entropy", **about).area(relative=True)[0],
+                   "correlation": float(np.mean([v.mean_abs_correlation for v in values])),
+                   "kurtosis": float(np.mean([v.mean_kurtosis for v in values])),
+                   "magnitude": float(np.mean([units[f"act{k}"].rms_variation for k in (1, 2)])),
+                   "scale": float(np.mean([float(g.std() / g.mean()) for g in gammas]))
+                   if gammas else np.nan,
+                   "information": scale_information(model, shown.images, shown.labels)}  # fmt: skip
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """Differences between arms of the same seed."""
     dense, conv = table.values_of("net")
     views = {f"MLP, {LAST}": (dense, LAST), f"MLP, {EQUAL}": (dense, EQUAL),
@@ -84,7 +71,7 @@ def observe(table: Table) -> dict[str, Any]:
         arms = ({"arm": a, "net": net}, {"arm": b, "net": net})
         return paired(table, at(when, key), *arms, **how)
 
-    def losses(a: str, *others: str) -> dict[str, Any]:
+    def losses(a: str, *others: str) -> Values:
         return parts({f"{view}, less {ARMS[b]}": gap("loss", a, b, when, net)
                       for view, (net, when) in views.items() for b in others})  # fmt: skip
 
@@ -129,23 +116,3 @@ def panels(table: Table) -> list[Panel]:
         arm_bars(table, f"{section}: {words}", scaled if key == "scale" else arms, at(EQUAL, key),
                  f"{words}, at equal training loss", log=key == "information")
         for key, words in PROBES.items())]  # fmt: skip
-
-
-_DESK = {"data": "cifar10/2", "samples": 2048, "batch": 128, "level": 0.05, "lr": 0.02}
-_SMOKE = {"data": "digits", "samples": 128, "batch": 32, "level": 3.0, "lr": 0.05, "epochs": 2}
-_FULL = {**_DESK, "data": "cifar10", "samples": 50_000, "epochs": 100}
-
-
-def _grid(*nets: dict[str, Any]) -> list[Any]:
-    return [{"arm": arm, **net} for net in nets for arm in ARMS]
-
-
-TITLE = "Weight norm with one, both or none of the batch statistics"
-SMOKE = Scale(_grid({**_SMOKE, "net": "mlp:64-16-16-10"},
-                    {**_SMOKE, "net": "cnn6:side=8,width=2,channels=1"}), seeds=2,
-              seconds=8)  # fmt: skip
-DESK = Scale(_grid({**_DESK, "net": "mlp:768-256-256-10", "epochs": 30},
-                   {**_DESK, "net": "cnn6:side=16,width=16", "epochs": 40}),
-             seeds=range(10, 15), seconds=1250, data=("cifar10",))  # fmt: skip
-PAPER = Scale(_grid({**_FULL, "net": "mlp:3072-256-256-10"}, {**_FULL, "net": "cnn6"}),
-              seeds=3, seconds=2e6, data=("cifar10",))  # fmt: skip

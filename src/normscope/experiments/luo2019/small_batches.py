@@ -1,15 +1,12 @@
 """Sec. 2: training with batches of two and more; App. B.3: the cost of a step."""
 
-from __future__ import annotations
-
 import time
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
 import normscope as ns
-from normscope.experiments.observing import Panel, Scale, Table, columns, curve, parts
+from normscope.experiments.observing import Panel, Table, Values, columns, curve, parts
 
 SIZES = (2, 4, 8, 32)
 NETS = {  # network, shape of an image, options
@@ -19,7 +16,7 @@ NETS = {  # network, shape of an image, options
 }
 
 
-def trial(part: str, steps: int, seed: int) -> dict[str, Any]:
+def trial(part: str, steps: int, seed: int) -> Values:
     """Train digits with four batch sizes, or time steps of a network with two norms."""
     if part == "digits":
         data = ns.load_data("digits")
@@ -40,22 +37,20 @@ def trial(part: str, steps: int, seed: int) -> dict[str, Any]:
     return {"log": float(np.median(logs))}
 
 
-def _seconds(model: Any, data: Any) -> float:
+def _seconds(model: object, data: object) -> float:
     """CPU-seconds of two updates at batch size 128."""
     start = time.process_time()
     ns.fit(model, data, "cross_entropy", lr=1e-4, batch_size=128, steps=2)
     return time.process_time() - start
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """Differences of accuracy between neighbours; logarithms of CPU time."""
     gain = np.diff(table("accuracy", part="digits"), axis=1)
     names = [f"M={a} to {b}" for a, b in pairwise(SIZES)]
     timed = [part for part in table.values_of("part") if part in NETS]
-    return {
-        "small-M": columns(gain, names),
-        "b3-speed": parts({name: table("log", part=name) for name in timed}),
-    }
+    return {"small-M": columns(gain, names),
+            "b3-speed": parts({name: table("log", part=name) for name in timed})}  # fmt: skip
 
 
 def panels(table: Table) -> list[Panel]:
@@ -63,9 +58,3 @@ def panels(table: Table) -> list[Panel]:
     found = curve("MLP on digits", SIZES, table("accuracy", part="digits").T)
     title = "Luo et al. 2019, Sec. 2: batch norm with small batches, equal numbers of updates"
     return [Panel(title, "batch size M", "test accuracy", (found,), log_x=True)]
-
-
-TITLE = "Batch norm with batches of 2 to 32; CPU time of weight norm and batch norm"
-SMOKE = Scale([{"part": "digits", "steps": 40}, {"part": "MLP", "steps": 2}], seeds=2, seconds=2)
-DESK = Scale([{"part": "digits", "steps": 300},
-              *({"part": name, "steps": 4} for name in NETS)], seeds=8, seconds=55)  # fmt: skip

@@ -1,12 +1,10 @@
 """Sec. 2 and App. C.3: the law of batch mean and batch deviation, and a linear unit."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
 
-from normscope.experiments.observing import Scale, Table, over_sizes, parts
+from normscope.experiments.observing import Table, Values, over_sizes, parts
 from normscope.theory import regularization as theory
 from normscope.theory.laws import LAWS, draw
 
@@ -15,7 +13,7 @@ FROM = 1  # the remainder is fitted to the sizes from 16 on
 SHAPES = {"gamma=0.8, r=0.6": (0.8, 0.6), "gamma=1, r=0.5": (1.0, 0.5)}
 
 
-def trial(batches: int, seed: int) -> dict[str, Any]:
+def trial(batches: int, seed: int) -> Values:
     """Moments of the statistics of many batches, for every law and batch size."""
     rng = np.random.default_rng([seed, 2019])
     found: dict[str, list[list[float]]] = {law: [] for law in LAWS}
@@ -27,9 +25,8 @@ def trial(batches: int, seed: int) -> dict[str, Any]:
             std = n.std(1)
             # the mean of n^2 is known to be 1: a control variate for the mean deviation
             lost = np.mean((square - 1) / 2 + 1 - std)
-            found[law].append(
-                [np.mean(mean**2), std.var(ddof=1), lost, np.cov(mean, std)[0, 1], 1 - std.mean()]
-            )
+            found[law].append([np.mean(mean**2), std.var(ddof=1), lost, np.cov(mean, std)[0, 1],
+                               1 - std.mean()])  # fmt: skip
             if law == "Gauss":
                 gaps = [_gap(n, (n - mean[:, None]) / std[:, None], *s)
                         for s in ((1.0, 1.0), *SHAPES.values())]  # fmt: skip
@@ -47,18 +44,18 @@ def _gap(n: Any, normalized: Any, gamma: float, r: float) -> float:
     return float(np.mean(change))
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """Fits over the batch sizes; one part for each law."""
     sizes = np.array(SIZES[FROM:], float)
     late = {law: table(law)[:, FROM:] for law in (*LAWS, "unit")}
 
-    def of(column: int, law: str, expected: Any, scale: float = 1.0) -> dict[str, Any]:
+    def of(column: int, law: str, expected: Any, scale: float = 1.0) -> Values:
         return over_sizes(SIZES[FROM:], scale * late[law][..., column].T, expected)
 
-    def laws(column: int, expected: Any) -> dict[str, Any]:
+    def laws(column: int, expected: Any) -> Values:
         return parts({law: of(column, law, expected(*LAWS[law])) for law in LAWS})
 
-    def number(name: str, column: int, size: int, expected: Any) -> dict[str, Any]:
+    def number(name: str, column: int, size: int, expected: Any) -> Values:
         return {"values": table(name)[:, SIZES.index(size), column], "expected": float(expected)}
 
     bias = laws(2, lambda rho, _: 1 - theory.deviation_mean(sizes, excess_kurtosis=rho))
@@ -85,11 +82,4 @@ def observe(table: Table) -> dict[str, Any]:
         "c3-gamma-expansion": over_sizes(SIZES[FROM:], late["unit"][..., 0].T - 1, 1 / (2 * sizes)),
         "c3-linear": parts({name: of(k, "unit", c / sizes, scale)
                             for name, (k, c, scale) in printed.items()}),
-        "c3-linear-shape": parts(raised),
-        "c3-linear-shape-corrected": parts(exactly),
-    }  # fmt: skip
-
-
-TITLE = "Mean and deviation of drawn batches, four laws; a linear unit under batch norm"
-SMOKE = Scale({"batches": 500}, seeds=3, seconds=1)
-DESK = PAPER = Scale({"batches": 4000}, seeds=160, seconds=30)
+        "c3-linear-shape": parts(raised), "c3-linear-shape-corrected": parts(exactly)}  # fmt: skip

@@ -1,7 +1,5 @@
 """Where training diverges, by bisection: one network, gamma, loss and seed at a time."""
 
-from __future__ import annotations
-
 import math
 from functools import partial
 from typing import Any
@@ -10,7 +8,7 @@ import numpy as np
 from torch import nn
 
 import normscope as ns
-from normscope.experiments.observing import Curve, Experiment, Panel, Scale, Table, curve, parts
+from normscope.experiments.observing import Curve, Panel, Panels, Table, Values, curve, parts
 from normscope.experiments.wei2019 import _common as common
 from normscope.experiments.wei2019._common import critical, lambda_of, named, rate_of, spec_of
 
@@ -19,15 +17,14 @@ TRAINED = {"weights": ["freeze:norm*", "freeze:*.bias"], "weights+biases": ["fre
 CRITERIA = {"diverges": "diverges", "learns": "does not learn"}
 
 
-def rows(network: str, loss: str, gammas: Any, **more: Any) -> list[dict[str, Any]]:
+def rows(network: str, loss: str, gammas: Any, **more: Any) -> list[Values]:
     """Settings of the trials for several gammas; None is the network without batch norm."""
     return [{"network": network, "loss": loss, "gamma": gamma, **more} for gamma in gammas]
 
 
-def trial(
-    network: str, gamma: float | None, loss: str, seed: int, samples: int = 2560, steps: int = 30,
-    batch_size: int = common.BATCH, trained: str = "all",
-) -> dict[str, Any]:  # fmt: skip
+def trial(network: str, gamma: float | None, loss: str, seed: int, samples: int = 2560,
+          steps: int = 30, batch_size: int = common.BATCH,
+          trained: str = "all") -> Values:  # fmt: skip
     """Both limits of one network, and the curvature of its first batch before training."""
     spec, data = spec_of(network, gamma), common.data_of(network, samples)
 
@@ -37,20 +34,15 @@ def trial(
 
     squared = loss == "mse"
     line = rate_of(spec, "corrected", "all")
-    limit = ns.max_stable_lr(
-        make, data, loss, momentum=common.MOMENTUM, steps=steps, seeds=[seed],
-        batch_size=batch_size, tol=0.1 if squared else 0.25,
-        bracket=(line / 8, line * 32) if squared else None,
-    )  # fmt: skip
+    limit = ns.max_stable_lr(make, data, loss, momentum=common.MOMENTUM, steps=steps, seeds=[seed],
+                             batch_size=batch_size, tol=0.1 if squared else 0.25,
+                             bracket=(line / 8, line * 32) if squared else None)  # fmt: skip
     images, labels = data.batches(common.BATCH, seed=seed)[0]
     risk = ns.Risk(make(seed), images, labels, loss=loss, statistics="batch")
     diverges, learns = limit.diverges, limit.does_not_learn
-    return {
-        "diverges": [diverges.low, diverges.high],
-        "learns": [learns.low, learns.high],
-        "interleaved": diverges.interleaved,
-        "lambda": float(ns.top_eigenvalues(ns.fisher(risk)).values[0]),
-    }
+    return {"diverges": [diverges.low, diverges.high], "learns": [learns.low, learns.high],
+            "interleaved": diverges.interleaved,
+            "lambda": float(ns.top_eigenvalues(ns.fisher(risk)).values[0])}  # fmt: skip
 
 
 def normed(table: Table) -> list[float]:
@@ -63,9 +55,8 @@ def usual(table: Table) -> Table:
     return Table([row for row in table if row[0].get("trained", "all") == "all"])
 
 
-def against(
-    table: Table, line: Any, criterion: str = "diverges", gammas: Any = None, **where: Any
-) -> dict[str, Any]:
+def against(table: Table, line: Any, criterion: str = "diverges", gammas: Any = None,
+            **where: Any) -> Values:  # fmt: skip
     """The boundary beside ``line(spec)``, or with None beside the curvature that was measured."""
     chosen = table.where(**where)
     network = chosen.values_of("network")[0]
@@ -83,9 +74,9 @@ def middles(table: Table, gamma: float | None, criterion: str = "diverges", **wh
         return np.log10(table(criterion, gamma=gamma, **where)).mean(1)
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """The boundary of every loss and criterion beside every theory; vanilla apart."""
-    found: dict[str, Any] = {}
+    found: Values = {}
     lines = {t: partial(rate_of, theory=t, parameters=p) for t, p in common.THEORIES.items()}
     for loss in table.values_of("loss"):
         one = usual(table).where(loss=loss)
@@ -101,7 +92,7 @@ def observe(table: Table) -> dict[str, Any]:
     return found
 
 
-def _decades(table: Table, loss: str) -> dict[str, Any]:
+def _decades(table: Table, loss: str) -> Values:
     """By how many decades the boundary falls from the smallest to the largest gamma."""
     ends = min(normed(table)), max(normed(table))
     halves = [np.diff(np.log10(table("diverges", gamma=g)), axis=1).mean() / 2 for g in ends]
@@ -113,22 +104,19 @@ def _decades(table: Table, loss: str) -> dict[str, Any]:
     return made
 
 
-def panels(table: Table, title: str) -> list[Panel]:
+def panels(table: Table, title: str) -> Panels:
     """Boundary against gamma for each loss: measured intervals, and the theories as lines."""
     network = table.values_of("network")[0]
-    made = []
     for loss in table.values_of("loss"):
         one, curves = usual(table).where(loss=loss), []
         for criterion, words in CRITERIA.items():
             ends = [(g, one(criterion, gamma=g)) for g in normed(one)]
             known = [(g, e) for g, e in ends if np.all(np.isfinite(e) & (e > 0))]
             if known and (criterion == "diverges" or loss != "mse"):
-                curves.append(Curve(
-                    f"measured: {words}", tuple(g for g, _ in known),
-                    tuple(float(np.exp(np.log(e).mean())) for _, e in known),
-                    tuple(float(e.min()) for _, e in known),
-                    tuple(float(e.max()) for _, e in known),
-                ))  # fmt: skip
+                curves.append(Curve(f"measured: {words}", tuple(g for g, _ in known),
+                                    tuple(float(np.exp(np.log(e).mean())) for _, e in known),
+                                    tuple(float(e.min()) for _, e in known),
+                                    tuple(float(e.max()) for _, e in known)))  # fmt: skip
         grid = np.linspace(0.1, 3.1, 31)
         for theory, which in common.THEORIES.items():
             if theory == common.PLOTTED and not network.endswith("cnn"):
@@ -138,22 +126,7 @@ def panels(table: Table, title: str) -> list[Panel]:
             style = "line" if theory == "corrected" else "dashed"
             curves.append(curve(common.SHOWN[theory], grid, line, style=style))
         words = "squared loss" if loss == "mse" else "cross-entropy"
-        made.append(Panel(
+        yield Panel(
             f"{title}, {words}", "gamma at the start", "learning rate", tuple(curves), log_y=True,
             note="Bars span the intervals of all seeds; training is stable below them.",
-        ))  # fmt: skip
-    return made
-
-
-def experiment(letter: str, kind: str, network: str, small: str, gammas: Any) -> Experiment:
-    """The experiment behind a panel of Fig. 2 on CIFAR-10."""
-
-    def both(name: str, squared: Any, entropy: Any, **more: Any) -> list[dict[str, Any]]:
-        return rows(name, "mse", squared, **more) + rows(name, "cross_entropy", entropy, **more)
-
-    smoke = both(small, [None, 0.1, 1.0], [None, 1.0], samples=128, steps=8)
-    desk = both(network, gammas, [None, 0.1, 1.0, 3.0])
-    scales = {"smoke": Scale(smoke, [1], 3.0), "desk": Scale(desk, 5, 900.0, ("cifar10",))}
-    title = f"Largest stable learning rate of the {kind} network on CIFAR-10"
-    draw = partial(panels, title=f"Fig. 2{letter}: CIFAR-10, {kind}")
-    return Experiment(title, trial, scales, observe, draw)
+        )  # fmt: skip

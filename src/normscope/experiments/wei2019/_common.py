@@ -1,7 +1,5 @@
 """Wei's networks, their data, and the lines of the theories."""
 
-from __future__ import annotations
-
 import math
 from functools import cache
 from typing import Any
@@ -10,7 +8,6 @@ import torch
 
 import normscope as ns
 from normscope.data import DataSet
-from normscope.spec import NetworkSpec
 
 MOMENTUM = 0.9
 VARIANCES = {"weight_variance": 2.0, "bias_variance": 0.5}
@@ -35,18 +32,18 @@ SHOWN = {"wei2019": "Wei, as printed", PLOTTED: "Wei, as plotted",
          "frozen": "frozen statistics", "corrected": "corrected, train mode"}  # fmt: skip
 
 
-def mlp(widths: list[int], gamma: float | None) -> NetworkSpec:
+def mlp(widths: list[int], gamma: float | None) -> ns.NetworkSpec:
     """Wei's fully connected network; gamma None is the one without batch norm."""
     return ns.mlp(widths, norm=None if gamma is None else "batch", gamma=gamma, **VARIANCES)
 
 
-def cnn(shape: tuple[int, int, int], gamma: float | None, **options: Any) -> NetworkSpec:
+def cnn(shape: tuple[int, int, int], gamma: float | None, **options: Any) -> ns.NetworkSpec:
     """Wei's convolutional network."""
     norm = None if gamma is None else "batch"
     return ns.cnn(shape, norm=norm, gamma=gamma, **{**CNN, **options}, **VARIANCES)
 
 
-def spec_of(network: str, gamma: float | None) -> NetworkSpec:
+def spec_of(network: str, gamma: float | None) -> ns.NetworkSpec:
     """One of the networks of Fig. 2, or its small stand-in on digits."""
     _, shape = SHAPES[network]
     if isinstance(shape, list):
@@ -62,7 +59,7 @@ def data_of(network: str, samples: int, split: str = "train") -> DataSet:
     return chosen.flat() if isinstance(shape, list) else chosen
 
 
-def lambda_of(spec: NetworkSpec, theory: str, parameters: str = "weights") -> float:
+def lambda_of(spec: ns.NetworkSpec, theory: str, parameters: str = "weights") -> float:
     """lambda_max of a theory: in the limit of many samples, with all parameters at a batch."""
     samples = BATCH if parameters == "all" else None
     found = ns.predict(spec, theory=theory, parameters=parameters, samples=samples)
@@ -74,7 +71,7 @@ def critical(lambda_max: float) -> float:
     return 2 * (1 + MOMENTUM) / lambda_max
 
 
-def rate_of(spec: NetworkSpec, theory: str = "corrected", parameters: str = "weights") -> float:
+def rate_of(spec: ns.NetworkSpec, theory: str = "corrected", parameters: str = "weights") -> float:
     """The critical rate of a theory."""
     return critical(lambda_of(spec, theory, parameters))
 
@@ -87,9 +84,7 @@ def named(gamma: float | None) -> str:
 def at_minimum(seed: int, generator: Any) -> dict[str, tuple[Any, Any, Any]]:
     """A regression and a tanh network that are their own targets, with inputs and targets."""
     inputs = torch.randn(20, 5, generator=generator, dtype=torch.float64)
-    made: dict[str, Any] = {
-        "quadratic": ns.build(ns.mlp([5, 1]), seed),
-        "tanh network": ns.build(ns.mlp([5, 6, 2], activation="tanh", bias_variance=0.5), seed),
-    }
-    nets = {name: model.double() for name, model in made.items()}
+    specs = {"quadratic": ns.mlp([5, 1]),
+             "tanh network": ns.mlp([5, 6, 2], activation="tanh", bias_variance=0.5)}  # fmt: skip
+    nets = {name: ns.build(spec, seed).double() for name, spec in specs.items()}
     return {name: (net, inputs, net(inputs).detach()) for name, net in nets.items()}

@@ -1,7 +1,5 @@
 """Claim 3.1: lambda_max of random networks, layer by layer and by kind of parameter."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -9,15 +7,14 @@ import numpy as np
 import torch
 
 import normscope as ns
-from normscope.experiments.observing import Scale, Table, over_sizes, parts
+from normscope.experiments.observing import Table, Values, over_sizes, parts
 from normscope.experiments.wei2019._common import PLOTTED, cnn, mlp, named
 from normscope.measure import mean_gradients
-from normscope.spec import NetworkSpec
 
 TOPS = 4  # networks whose lambda_max is measured
 
 
-def spec(kind: str, width: int, gamma: float | None) -> NetworkSpec:
+def spec(kind: str, width: int, gamma: float | None) -> ns.NetworkSpec:
     """The networks of the claim by kind; ``width`` is that of a layer or of the first channels."""
     if kind == "resnet":
         return ns.residual_mlp([width] * 5 + [1], weight_variance=2.0, bias_variance=0.1)
@@ -30,7 +27,7 @@ def spec(kind: str, width: int, gamma: float | None) -> NetworkSpec:
     return mlp([784 if width == 1000 else width, width, width, width, 10], gamma)
 
 
-def trial(kind: str, width: int, samples: int, gamma: float | None, seed: int) -> dict[str, Any]:
+def trial(kind: str, width: int, samples: int, gamma: float | None, seed: int) -> Values:
     """Mean gradients of one network by layer and kind; its lambda_max where it is asked for."""
     made = spec(kind, width, gamma)
     generator = torch.Generator().manual_seed(0 if kind == "mean" else seed)
@@ -50,7 +47,7 @@ def trial(kind: str, width: int, samples: int, gamma: float | None, seed: int) -
 
     weights = [n for n, p in model.named_parameters() if p.ndim > 1]
     terms = squares("batch")
-    found: dict[str, Any] = {"layers": [terms[n] for n in weights], "all": sum(terms.values())}
+    found: Values = {"layers": [terms[n] for n in weights], "all": sum(terms.values())}
     found["mean"] = sum(found["layers"])
     if kind in ("fc", "cnn"):
         held = squares("frozen") if gamma else terms
@@ -61,7 +58,7 @@ def trial(kind: str, width: int, samples: int, gamma: float | None, seed: int) -
     return found
 
 
-def _mean_matrix(made: NetworkSpec, inputs: torch.Tensor, seed: int) -> Any:
+def _mean_matrix(made: ns.NetworkSpec, inputs: torch.Tensor, seed: int) -> Any:
     """lambda_max of the mean Fisher matrix of many networks, and the mean of theirs."""
     nets = 3 * made.layers[0].outputs
     total, tops = 0.0, []
@@ -74,16 +71,16 @@ def _mean_matrix(made: NetworkSpec, inputs: torch.Tensor, seed: int) -> Any:
     return {"of-mean": float(np.linalg.eigvalsh(total)[-1]), "mean-of": float(np.mean(tops))}
 
 
-def predicted(made: NetworkSpec, **options: Any) -> float:
+def predicted(made: ns.NetworkSpec, **options: Any) -> float:
     """lambda_max of a theory; NaN if it has none."""
     return float(ns.predict(made, **options).lambda_max or math.nan)
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """Measured values beside the printed theory and the corrected one."""
-    found: dict[str, Any] = {}
+    found: Values = {}
     for kind in ("fc", "cnn"):
-        made: dict[str, dict[str, Any]] = {}
+        made: dict[str, Values] = {}
         for gamma in table.where(kind=kind).values_of("gamma"):
             one = table.where(kind=kind, gamma=gamma)
             sizes = one.values_of("width")
@@ -116,11 +113,11 @@ def observe(table: Table) -> dict[str, Any]:
     return found
 
 
-def _pairs(one: Table) -> dict[str, Any]:
+def _pairs(one: Table) -> Values:
     """Eq. (153) layer by layer: the mean of products over pairs, or the product of means."""
     sizes, samples = one.values_of("width"), one.values_of("samples")[0]
-    printed: dict[str, Any] = {}
-    right: dict[str, Any] = {}
+    printed: Values = {}
+    right: Values = {}
     for layer in range(4):
         values = [one("layers", width=n)[:, layer] for n in sizes]
         formulas = []
@@ -135,23 +132,3 @@ def _pairs(one: Table) -> dict[str, Any]:
         for made, theory in zip((printed, right), zip(*formulas, strict=True), strict=True):
             made[f"layer {layer + 1}"] = over_sizes(sizes, values, theory)
     return {"eq153-printed": parts(printed), "eq153-right": parts(right)}
-
-
-def _settings(sizes: dict[str, list[tuple[int, int]]], gammas: list[float]) -> list[dict[str, Any]]:
-    """Widths and numbers of samples by kind of network."""
-    return [
-        {"kind": kind, "width": width, "samples": samples, "gamma": gamma}
-        for kind, pairs in sizes.items() for width, samples in pairs
-        for gamma in ([None, *gammas] if kind in ("fc", "cnn") else [None])
-    ]  # fmt: skip
-
-
-SMALL = {"mean": [(6, 10)], "pairs": [(10, 6)], "resnet": [(10, 6)], "cnn": [(4, 6)],
-         "fc": [(40, 40)]}  # fmt: skip
-LARGE = {"mean": [(16, 40)], "pairs": [(150, 20), (300, 20), (600, 20)],
-         "resnet": [(100, 40), (200, 40), (400, 40)], "cnn": [(15, 50), (30, 100)],
-         "fc": [(250, 100), (500, 200), (1000, 400)]}  # fmt: skip
-
-TITLE = "Largest Fisher eigenvalue of random networks at several widths"
-SMOKE = Scale(_settings(SMALL, [1.0]), 2, 4.0)
-DESK = PAPER = Scale(_settings(LARGE, [0.1, 1.0, 3.0]), 10, 170.0)

@@ -1,25 +1,21 @@
 """Does the boundary depend on the number of updates, of seeds, or on mini-batches?"""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 
-from normscope.experiments.observing import Scale, Table, exact, parts
+from normscope.experiments.observing import Table, Values, exact, parts
 from normscope.experiments.wei2019 import _boundary
-from normscope.experiments.wei2019._boundary import middles, rows
+from normscope.experiments.wei2019._boundary import middles
 from normscope.experiments.wei2019._common import named
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """Shifts of the boundary in decades, paired by seed."""
     steps, samples = sorted(table.values_of("steps")), sorted(table.values_of("samples"))
     batches = sorted(table.values_of("batch_size"))
     usual = {"steps": steps[0], "samples": samples[-1], "batch_size": batches[0]}
     few = usual | {"samples": samples[0]}
 
-    def shift(gamma: float | None, one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    def shift(gamma: float | None, one: Values, other: Values) -> Values:
         both = [np.log10(table("diverges", gamma=gamma, **arm)) for arm in (one, other)]
         half = sum(float(np.diff(ends, axis=1).mean()) / 2 for ends in both)
         return {"values": both[1].mean(1) - both[0].mean(1), "expected": 0.0, "remainder": half}
@@ -35,18 +31,4 @@ def observe(table: Table) -> dict[str, Any]:
     return {"longer": parts(longer), "whole": parts(whole), "first": parts(first)}
 
 
-def _settings(network: str, steps: tuple[int, int], samples: tuple[int, int], batch: int) -> Any:
-    few, many = samples
-    usual = {"steps": steps[0], "samples": many, "batch_size": batch}
-    return [
-        *rows(network, "mse", [0.1, 1.0, 3.0], **usual),
-        *rows(network, "mse", [0.1, 1.0, 3.0], **usual | {"steps": steps[1]}),
-        *rows(network, "mse", [None, 0.1, 1.0], **usual | {"samples": few}),
-        *rows(network, "mse", [None, 0.1, 1.0], **usual | {"samples": few, "batch_size": few}),
-    ]
-
-
-TITLE = "The boundary with more updates, more seeds and full batches"
 trial = _boundary.trial
-SMOKE = Scale(_settings("digits-fc", (8, 16), (128, 256), 64), 1, 6.0)
-DESK = Scale(_settings("mnist-narrow", (30, 100), (640, 2560), 128), 5, 265.0, ("mnist",))

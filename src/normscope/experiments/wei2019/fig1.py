@@ -1,16 +1,12 @@
 """Fig. 1: lambda_max and critical learning rate against gamma, as printed and as measured."""
 
-from __future__ import annotations
-
 from functools import cache
-from typing import Any
 
 import numpy as np
 import torch
 
 import normscope as ns
-from normscope.checks import Array
-from normscope.experiments.observing import Panel, Scale, Table, curve, exact, parts
+from normscope.experiments.observing import Array, Panel, Panels, Table, Values, curve, exact, parts
 from normscope.experiments.wei2019._common import PLOTTED, SHOWN, THEORIES, critical, named, spec_of
 
 GRID = np.linspace(0.1, 4.1, 21)
@@ -19,7 +15,7 @@ GAMMAS = [None, 0.1, 0.5, 1.0, 2.0, 3.0, 4.1]
 TOP, FLOOR, CEILING = 3500.0, -3.2, 0.5  # ends of the axes: lambda_max and log10 of the rate
 
 
-def trial(network: str, samples: int, gamma: float | None, seed: int) -> dict[str, Any]:
+def trial(network: str, samples: int, gamma: float | None, seed: int) -> Values:
     """lambda_max of one network on Gaussian inputs, weights alone, batch norm in train mode."""
     spec = spec_of(network, gamma)
     inputs = torch.randn(samples, *spec.input_shape, generator=torch.Generator().manual_seed(seed))
@@ -42,9 +38,9 @@ def crossing(plain: float, values: Array) -> float:
     return float(np.exp(np.interp(np.log(plain), np.log(values), np.log(GRID))))
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """What the printed curves do, and where real networks lie beside them."""
-    found: dict[str, Any] = {}
+    found: Values = {}
     for network in table.values_of("network"):
         one, kind = table.where(network=network), "cnn" if network.endswith("cnn") else "fc"
         samples = one.values_of("samples")[0]
@@ -77,15 +73,14 @@ def observe(table: Table) -> dict[str, Any]:
     return found
 
 
-def panels(table: Table) -> list[Panel]:
+def panels(table: Table) -> Panels:
     """The four panels."""
-    made = []
     for network in table.values_of("network"):
         one, conv = table.where(network=network), network.endswith("cnn")
         gammas = [g for g in one.values_of("gamma") if g is not None]
         for rates in (False, True):
 
-            def shown(values: Any, rates: bool = rates) -> Any:
+            def shown(values: Array | float, rates: bool = rates) -> Array:
                 return np.log10(critical(1.0) / np.asarray(values)) if rates else np.asarray(values)
 
             curves = []
@@ -106,15 +101,4 @@ def panels(table: Table) -> list[Panel]:
             what = "log10 of the critical learning rate" if rates else "lambda_max"
             name = "convolutional" if conv else "fully connected"
             note = "Eq. (45) as printed is above 100,000." if conv and not rates else ""
-            made.append(Panel(f"Fig. 1{letter}: {name}", "gamma", what, tuple(curves), note=note))
-    return made
-
-
-def _settings(dense: Any, maps: Any, gammas: Any) -> list[dict[str, Any]]:
-    pairs = (dense, maps)
-    return [{"network": n, "samples": t, "gamma": g} for n, t in pairs for g in gammas]
-
-
-TITLE = "lambda_max of Wei's networks against gamma"
-SMOKE = Scale(_settings(("digits-fc", 40), ("digits-cnn", 20), [None, 0.1, 1.0, 4.1]), 2, 3.0)
-DESK = PAPER = Scale(_settings(("mnist-fc", 400), ("cifar-cnn", 200), GAMMAS), 12, 180.0)
+            yield Panel(f"Fig. 1{letter}: {name}", "gamma", what, tuple(curves), note=note)

@@ -1,7 +1,5 @@
 """Order parameters of random networks beside the recursions of Sec. 3 and of the supplement."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -9,9 +7,8 @@ import numpy as np
 import torch
 
 import normscope as ns
-from normscope.experiments.observing import Curve, Panel, Scale, Table, curve, over_sizes, parts
+from normscope.experiments.observing import Panel, Panels, Table, Values, curve, over_sizes, parts
 from normscope.experiments.wei2019._common import VARIANCES, cnn, mlp
-from normscope.spec import NetworkSpec
 
 WEIGHT, BIAS = VARIANCES["weight_variance"], VARIANCES["bias_variance"]
 NETS = 4  # networks of a trial
@@ -19,14 +16,14 @@ NAMES = ("q", "q_st", "qhat", "qhat_st", "qtilde", "qtilde_st")
 LAST = {"qhat": -1, "qhat_st": -1, "q": -2, "q_st": -2, "qtilde": 0, "qtilde_st": 0}
 
 
-def spec(kind: str, width: int, gamma: float | None) -> NetworkSpec:
+def spec(kind: str, width: int, gamma: float | None) -> ns.NetworkSpec:
     """Four layers: dense ones of one width, or convolutions of 1, 2, 3 times that many channels."""
     if kind == "fc":
         return mlp([width] * 4 + [4], gamma)
     return cnn((3, 32, 32), gamma, channels=[width, 2 * width, 3 * width], outputs=4)
 
 
-def trial(kind: str, width: int, samples: int, gamma: float | None, seed: int) -> dict[str, Any]:
+def trial(kind: str, width: int, samples: int, gamma: float | None, seed: int) -> Values:
     """A few networks on Gaussian inputs of their own; batch norm with statistics held constant."""
     found: dict[str, list[Any]] = {}
     for number in range(NETS * seed, NETS * (seed + 1)):
@@ -47,7 +44,7 @@ def trial(kind: str, width: int, samples: int, gamma: float | None, seed: int) -
     return {name: np.array(rows) for name, rows in found.items()}
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """Every order parameter at the end of its recursion, for several widths."""
 
     def seen(name: str, layer: int | None, theory: Any, factor: float = 1.0, **where: Any) -> Any:
@@ -57,14 +54,14 @@ def observe(table: Table) -> dict[str, Any]:
         chosen = [factor * (v if layer is None else v[:, layer]) for v in values]
         return over_sizes(sizes, chosen, theory)
 
-    def order(kind: str, gamma: float | None) -> dict[str, Any]:
+    def order(kind: str, gamma: float | None) -> Values:
         size = table.where(kind=kind).values_of("width")[-1]
         return ns.predict(spec(kind, size, gamma)).order_parameters
 
-    fc: dict[str, Any] = {"kind": "fc", "gamma": None}
+    fc: Values = {"kind": "fc", "gamma": None}
     dense = order("fc", None)
     widest = table.where(kind="fc").values_of("width")[-1]
-    found: dict[str, Any] = {"base-printed": {"parts": {}}, "base-right": {"parts": {}}}
+    found: Values = {"base-printed": {"parts": {}}, "base-right": {"parts": {}}}
     for n, base in (("qhat", (0.0, 1.0)), ("qhat_st", (1.0, 0.0))):
         values = np.concatenate(table(n, width=widest, **fc))[:, 0]
         for one, expected in zip(found.values(), base, strict=True):
@@ -81,7 +78,7 @@ def observe(table: Table) -> dict[str, Any]:
         printed[name], right[name] = (over_sizes(*step, WEIGHT * half / w) for w in (q, spread))
         for what in ("skewness", "kurtosis"):
             units[f"{what}, {name}"] = seen(what, None, 0.0, **where)
-    maps: dict[str, Any] = {"kind": "cnn", "gamma": 1.0}
+    maps: Values = {"kind": "cnn", "gamma": 1.0}
     plain = maps | {"gamma": None}
     free = order("cnn", None)
     shape = ns.predict(spec("cnn", 30, None)).spec
@@ -110,36 +107,23 @@ def observe(table: Table) -> dict[str, Any]:
     return found
 
 
-def _step(lower: dict[str, Any], upper: dict[str, Any]) -> tuple[Any, Any]:
+def _step(lower: Values, upper: Values) -> tuple[Any, Any]:
     """One step of the backward recursion, network by network, at every size."""
     pairs = zip(lower["values"], upper["values"], strict=True)
     return lower["sizes"], [np.divide(a, b) for a, b in pairs]
 
 
-def panels(table: Table) -> list[Panel]:
+def panels(table: Table) -> Panels:
     """Order parameters by layer, for the network without and with batch norm."""
-    made, words = [], "batch norm, gamma 1, statistics held constant"
+    words = "batch norm, gamma 1, statistics held constant"
     for gamma, title in ((None, "without batch norm"), (1.0, words)):
         width = table.where(kind="fc").values_of("width")[-1]
         theory = ns.predict(spec("fc", width, gamma), theory="frozen").order_parameters
         one = table.where(kind="fc", gamma=gamma, width=width)
-        curves: list[Curve] = []
+        curves = []
         for name in ("qhat", "qhat_st", "qtilde", "qtilde_st"):
             label = name.replace("_st", ", two samples")
             curves.append(curve(label, range(1, 5), np.concatenate(one(name)).T))
             curves.append(curve(f"{label}: theory", range(1, 5), theory[name], style="dashed"))
         shown = f"Recursions (20)-(25): {title}"
-        made.append(Panel(shown, "layer", "order parameter", tuple(curves)))
-    return made
-
-
-def _settings(sizes: Any, maps: Any, gammas: Any) -> list[dict[str, Any]]:
-    dense = [{"kind": "fc", "width": n, "samples": n // 4, "gamma": g}
-             for n in sizes for g in (None, *gammas)]  # fmt: skip
-    return dense + [{"kind": "cnn", "width": n, "samples": 4 * n // 3, "gamma": g}
-                    for n in maps for g in (None, 1.0)]  # fmt: skip
-
-
-TITLE = "Order parameters of random networks at several widths"
-SMOKE = Scale(_settings((24, 48), (3, 6), (1.0,)), 1, 4.0)
-DESK = PAPER = Scale(_settings((200, 400, 800), (15, 30, 60), (0.1, 1.0, 3.0)), 6, 80.0)
+        yield Panel(shown, "layer", "order parameter", tuple(curves))

@@ -1,21 +1,16 @@
 """Sec. 2.1: whether training moves lambda_max and the distribution of the parameters."""
 
-from __future__ import annotations
-
 import math
-from typing import Any
 
 import numpy as np
 from scipy import stats
 
 import normscope as ns
-from normscope.experiments.observing import Panel, Scale, Table, curve, parts
+from normscope.experiments.observing import Array, Panel, Table, Values, curve, parts
 from normscope.experiments.wei2019._common import BATCH, MOMENTUM, data_of, named, rate_of, spec_of
 
 
-def trial(
-    network: str, gamma: float | None, share: float, samples: int, seed: int
-) -> dict[str, Any]:
+def trial(network: str, gamma: float | None, share: float, samples: int, seed: int) -> Values:
     """Five epochs at a share of the critical rate: the curvature and every tensor before, after."""
     spec, data = spec_of(network, gamma), data_of(network, samples)
     model = ns.build(spec, seed)
@@ -27,24 +22,22 @@ def trial(
         return float(ns.top_eigenvalues(ns.fisher(risk)).values[0])
 
     first, lr = sharpness(), share * rate_of(spec, "corrected", "all")
-    run = ns.fit(
-        model, data, "mse", lr=lr, momentum=MOMENTUM, epochs=5, batch_size=BATCH, seed=seed
-    )
-    found: dict[str, Any] = {"move": math.log10(sharpness() / first), "outcome": run.outcome}
+    run = ns.fit(model, data, "mse", lr=lr, momentum=MOMENTUM, epochs=5, batch_size=BATCH,
+                 seed=seed)  # fmt: skip
+    found: Values = {"move": math.log10(sharpness() / first), "outcome": run.outcome}
     for kind, ending in (("weights", "weight"), ("biases", "bias")):
         after = {n: p.detach().flatten().numpy() for n, p in model.named_parameters()
                  if n.startswith("layer") and n.endswith(ending)}  # fmt: skip
         found[kind] = [
             float(stats.ks_2samp(before[n], p, method="asymp").statistic * math.sqrt(len(p) / 2))
-            for n, p in after.items()
-        ]
+            for n, p in after.items()]  # fmt: skip
     return found
 
 
-def observe(table: Table) -> dict[str, Any]:
+def observe(table: Table) -> Values:
     """Moves of lambda_max in decades; Kolmogorov-Smirnov distances of the tensors."""
-    moves: dict[str, Any] = {}
-    tensors: dict[str, Any] = {}
+    moves: Values = {}
+    tensors: Values = {}
     for share in table.values_of("share"):
         for gamma in table.values_of("gamma"):
             one = {"gamma": gamma, "share": share}
@@ -57,12 +50,12 @@ def observe(table: Table) -> dict[str, Any]:
     return {"sec2-heuristic": parts(moves), "sec2-weights": parts(tensors)}
 
 
-def _distances(table: Table, kind: str, **where: Any) -> Any:
+def _distances(table: Table, kind: str, **where: object) -> Array:
     """Kolmogorov-Smirnov distances by seed and layer; a trial keeps them times sqrt(n / 2)."""
     spec = spec_of(table.rows[0][0]["network"], None)
     sizes = np.array([layer.outputs for layer in spec.layers])
     sizes = sizes * spec.fan_ins if kind == "weights" else sizes
-    return table(kind, **where) / np.sqrt(sizes / 2)
+    return np.asarray(table(kind, **where) / np.sqrt(sizes / 2))
 
 
 def panels(table: Table) -> list[Panel]:
@@ -76,11 +69,3 @@ def panels(table: Table) -> list[Panel]:
     note = "Hidden layers keep their distribution; with batch norm the read-out does not."
     label = "Kolmogorov-Smirnov distance"
     return [Panel(f"Sec. 2.1: {words}", "layer", label, tuple(curves), log_y=True, note=note)]
-
-
-TITLE = "lambda_max and the parameters before and after training"
-SMOKE = Scale({"network": "digits-fc", "gamma": [None, 1.0], "share": 0.25, "samples": 256}, 2, 2.0)
-DESK = Scale(
-    {"network": "mnist-fc", "gamma": [None, 0.1, 1.0, 3.0], "share": [0.25, 0.5],
-    "samples": 2560}, 5, 230.0, ("mnist",),
-    )  # fmt: skip

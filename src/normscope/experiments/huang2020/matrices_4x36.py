@@ -1,8 +1,0 @@
-"""Figure IV: an MLP with four layers of 36 units."""
-
-from __future__ import annotations
-
-from normscope.experiments.huang2020._matrices import experiment
-
-FIGURES = {"F": "Fig. IV", "M": "Fig. IV"}
-EXPERIMENT = experiment(depth=4, width=36, samples=9000, figures=FIGURES, seconds=1100)

@@ -1,5 +1,0 @@
-"""Table B, ResNet: networks without BN, with and without a BN before the last layer."""
-
-from normscope.experiments.huang2020._table_b import table_b
-
-EXPERIMENT = table_b("ResNet", 1000, 1600)
