@@ -258,8 +258,10 @@ def test_an_optimizer_without_a_trainable_parameter():
     model = net()
     model[0].requires_grad_(False)
     frozen = torch.optim.SGD(model[0].parameters(), 0.1)
-    refusal(lambda: ns.examine(model, PAIR, optimizer=frozen), "no trainable parameter",
-            "requires_grad")  # fmt: skip
+    found = ns.examine(model, PAIR, optimizer=frozen)
+    first = found.findings[0]
+    assert (first.rule, first.severity) == ("missing-in-optimizer", "warning")
+    assert "which has frozen ones" in first.title
 
 
 # ---- models, and what is said of them
@@ -267,9 +269,9 @@ def test_an_optimizer_without_a_trainable_parameter():
 
 def test_how_many_parameters_are_trainable():
     model = net()
-    assert ns.examine(model, PAIR).model == "Sequential with 69 parameters"
+    assert ns.examine(model, PAIR).model == "MLP 5-6-3, 1 batch norm, 69 parameters"
     model[0].requires_grad_(False)
-    assert ns.examine(model, PAIR).model == "Sequential with 69 parameters, 33 of them trainable"
+    assert ns.examine(model, PAIR).model == "MLP 5-6-3, 1 batch norm, 69 parameters, 33 of them trainable"
 
 
 def test_one_sample_is_one():

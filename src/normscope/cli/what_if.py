@@ -48,6 +48,8 @@ EPILOG = """changes:
   remove-norms[:GLOB]       norm layers become the identity
   replace:KIND->KIND        such as batch->layer (in quotes: > is the shell's)
   gamma[:GLOB]=NUMBER       set the scale of the norms
+  freeze-statistics[:GLOB]  running statistics in training too, which then stay
+  recompute-statistics[:GLOB]  running statistics from the data, weights as they are
   scale-weights[:GLOB]=NUMBER, fold[:GLOB], freeze:GLOB
 
 exit codes: 0 done, 2 bad input or a file that could not be written,

@@ -102,6 +102,7 @@ def examine(
     began = time.monotonic()
     deadline = began + checked_seconds(max_seconds)
     measurements = steps_of(preset)
+    seconds = _trial_seconds(trial_seconds, preset)
     subject = as_subject(
         model,
         data,
@@ -112,7 +113,7 @@ def examine(
         batch_size=batch_size,
         num_batches=_checked_number(num_batches, preset),
         population=POPULATION if num_batches is None else 0,
-        practice=BATCHES,
+        practice=BATCHES if seconds else 0,
         optimizer=optimizer,
         lr=lr,
         momentum=momentum,
@@ -120,7 +121,6 @@ def examine(
         seed=seed,
         deadline=deadline,
     )
-    seconds = _trial_seconds(trial_seconds, preset)
     plan, subject, notes = _planned(subject, measurements, seconds)
     conditions = _conditions(subject)
     convention = {
@@ -181,14 +181,14 @@ def plan_examination(
 
     Takes one gradient of the loss and one look at the layers.
     """
-    measurements = steps_of(preset)
+    measurements, seconds = steps_of(preset), _trial_seconds(trial_seconds, preset)
     subject = as_subject(
         model, data, loss, loss_fn=loss_fn, outputs_fn=outputs_fn, batch_size=batch_size,
         num_batches=_checked_number(num_batches, preset),
-        population=POPULATION if num_batches is None else 0, practice=BATCHES, device=device,
-        seed=seed,
+        population=POPULATION if num_batches is None else 0,
+        practice=BATCHES if seconds else 0, device=device, seed=seed,
     )  # fmt: skip
-    return _planned(subject, measurements, _trial_seconds(trial_seconds, preset))[0]
+    return _planned(subject, measurements, seconds)[0]
 
 
 def _trial_seconds(seconds: float | None, preset: str) -> float:

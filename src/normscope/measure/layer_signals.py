@@ -19,7 +19,7 @@ def layer_signals(net: nn.Module, x: Tensor, loss: Loss) -> Signals:
     Args:
         net: a module that calls each of its linear layers once.
         x: its input.
-        loss: of its outputs.
+        loss: takes its outputs.
 
     Returns:
         ``"x"``, ``"h"``, ``"dx"``, ``"dh"`` and ``"dw"``, a tensor for each layer.

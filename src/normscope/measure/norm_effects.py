@@ -22,7 +22,7 @@ def variance_shift(model: nn.Module, inputs: Tensor, batch_size: int, *, passes:
 
     Args:
         model: any module with at least two of torch's batch norms.
-        inputs: of the training set.
+        inputs: what the training set gives the model.
         batch_size: samples in a batch of training.
         passes: over the inputs, for the variance in training.
 
@@ -68,13 +68,13 @@ def scale_information(
 
     Args:
         model: any module whose norms, or what stands in their place, have outputs (N, units).
-        inputs: of the samples.
-        labels: of the samples; l is their cross-entropy.
+        inputs: what the samples give the model.
+        labels: one for each sample; l is their cross-entropy.
         prefix: what the names of these modules begin with.
 
     Example:
         >>> net = nn.Sequential()
-        >>> net.add_module("norm1", nn.Identity())
+        >>> net.add_module("norm1", nn.LayerNorm(2))
         >>> scale_information(net, torch.zeros(4, 2), torch.tensor([0, 1, 0, 1]))
         0.0
     """

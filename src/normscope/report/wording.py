@@ -137,6 +137,10 @@ HEADLINE = {
     "diverges at": "learning rate at which the loss of training runs on copies blows up",
     "stops learning above": "learning rate above which training runs on copies do not learn",
     "loss": "on the batches that were measured",
+    "loss with batch statistics": "as in training, dropout left out",
+    "loss with running statistics": "as in evaluation mode",
+    "accuracy with batch statistics": "as in training, dropout left out",
+    "accuracy with running statistics": "as in evaluation mode",
 }
 
 COLUMNS = {

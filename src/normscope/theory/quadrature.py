@@ -101,7 +101,7 @@ def angular_mean(function: Callable[[Array, Array], Array], scale: float, rho: f
     the kinks of both ReLUs.
 
     Args:
-        function: of u and t, with f(c u, c t) = c^2 f(u, t) for c > 0; kinks at u = 0 and t = 0.
+        function: f(u, t), with f(c u, c t) = c^2 f(u, t) for c > 0 and kinks at u = 0 and t = 0.
         scale: standard deviation of u; that of t is 1.
         rho: correlation of u and t.
     """

@@ -22,6 +22,7 @@ import torch
 
 torch.manual_seed(0)
 loader = [(torch.randn(32, 6), torch.randint(0, 3, (32,))) for _ in range(2)]
+train, test = loader, loader
 """
 
 

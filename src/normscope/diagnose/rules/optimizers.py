@@ -14,7 +14,7 @@ class MomentumLimits:
     """Thresholds of ``momentum``.
 
     Attributes:
-        most: of SGD, or Adam's beta_1: beyond it more than 100 updates are averaged.
+        most: limit for SGD, or Adam's beta_1: beyond it more than 100 updates are averaged.
     """
 
     most: float = 0.99

@@ -57,11 +57,15 @@ def missing(case: Case, limits: ShareLimits) -> Finding | None:
         Evidence("parameters it holds that are not the model's", found.optimizer.foreign),
     )
     if not any(p.held and p.trainable for p in found.parameters) and left:
+        frozen = any(p.held for p in found.parameters)
         return warning(
             title="The optimizer holds none of the model's trainable parameters: they are missing "
-            "from the optimizer, which has those of another model",
+            "from the optimizer, which has " + ("frozen ones" if frozen else "those of another model"),
             evidence=shown,
-            meaning="It belongs to another model, or was made before these parameters were put in "
+            meaning="Those that it holds are frozen (requires_grad is False): no update changes "
+            "this model."
+            if frozen
+            else "It belongs to another model, or was made before these parameters were put in "
             "place: no update changes this model.",
             advice="Make the optimizer from model.parameters(), after the model is complete.",
         )

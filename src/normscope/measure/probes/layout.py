@@ -79,6 +79,7 @@ def norm_layout(
         seed: seed for dropout and the order of a data set.
 
     Example:
+        >>> import torch
         >>> net = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 2))
         >>> norm_layout(net, [(torch.randn(8, 3), None)])
         Layout(1 of 1 hidden layers normalized)

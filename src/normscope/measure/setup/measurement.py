@@ -90,7 +90,7 @@ class _Step:
         with function.open(), calls, capture, torch.enable_grad():
             model.register_forward_pre_hook(self._note, with_kwargs=True)  # gone with the session
             leaves = [v.detach().requires_grad_() for v in function.values]
-            with readable_failures(model, batch, "in a training step"):
+            with readable_failures(model, batch, "on the first batch"):
                 outputs = function(leaves, batch)
             loss = objective.judged(outputs, targets)
             self.calls = _calls(calls, objective.loss, outputs, targets)
