@@ -175,7 +175,7 @@ class _Ladder:
             if tried[-1].after < line:
                 return True
             worse, lowest = not tried[-1].after < lowest, min(lowest, tried[-1].after)
-            if worse and (len(tried) > 1 or factor <= 10):  # noqa: PLR2004
+            if worse and (len(tried) > 1 or factor <= 10):
                 break
             one = factor / 10 if worse else one * 10
         best = min(tried, key=lambda rung: rung.after, default=None)

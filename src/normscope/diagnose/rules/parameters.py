@@ -146,7 +146,7 @@ class FrozenLimits:
     most: float = 0.5
 
 
-@rule("frozen-parameters", "wiring", order=2.2, kind="guess", limits=FrozenLimits())
+@rule("frozen-parameters", "wiring", order=2.2, kind="fact", limits=FrozenLimits())
 def frozen(case: Case, limits: FrozenLimits) -> Finding | None:
     """Most of the network frozen, and the rest does not learn."""
     found: Wiring = case["wiring"]
@@ -154,6 +154,19 @@ def frozen(case: Case, limits: FrozenLimits) -> Finding | None:
     if not share:
         return None
     shown = (Evidence("share of the parameters that are frozen", share, limits.most),)
+    initial = found.share(tuple(p for p in found.frozen if p.initial))
+    if initial > limits.most:
+        return warning(
+            title=f"{_percent(share)} of the parameters are frozen (requires_grad is False), and "
+            "they hold untrained initial values",
+            evidence=(
+                Evidence("share of the parameters that are frozen initial weights", initial,
+                         limits.most),
+            ),
+            meaning="Random layers are never trained: only what stands behind them learns.",
+            advice="Load pretrained weights first, or unfreeze: parameter.requires_grad_(True).",
+            layer=_layer(found.frozen[0]),
+        )  # fmt: skip
     if share <= limits.most or not case.fails:
         return note(
             title=f"{_percent(share)} of the parameters are frozen",

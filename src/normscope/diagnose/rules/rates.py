@@ -460,7 +460,8 @@ class HeartLimits:
 
 @rule("labels-do-not-fit", "trial", "data", order=6.5, kind="fact", limits=HeartLimits(),
       suppressed_by=("token-order", "image-layout", "constant-inputs", "signal-lost",
-                     "no-gradient", "missing-in-optimizer", "learning-rate", "evaluation-data"))  # fmt: skip
+                     "no-gradient", "missing-in-optimizer", "learning-rate",
+                     "evaluation-data"))  # fmt: skip
 def learned_by_heart(case: Case, limits: HeartLimits) -> Finding | None:
     """Labels that can be learned by heart only."""
     trial = case.trial
