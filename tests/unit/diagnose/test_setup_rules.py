@@ -204,6 +204,7 @@ LINES = [
      {"wiring": squared(kind="logits", target_low=0.0, target_high=1.011)}, "warning"),
     ("target-probabilities", {"wiring": call(target_sum=1.0)},
      {"wiring": call(target_sum=2.0)}, "warning"),
+    ("bounded-logits", {"wiring": call()}, {"wiring": call(made_by="Tanh")}, "warning"),
     ("bounded-logits", {"wiring": call(bound=1.2)}, {"wiring": call(bound=0.8)}, "warning"),
     ("output-range", {"wiring": call(kind="kl", log_sum=0.0)},
      {"wiring": call(kind="nll", made_by="Relu")}, ""),
@@ -250,9 +251,9 @@ LINES = [
      {"judged": by_heart(2.6, 2.3)}, "warning"),
     ("loss-below-zero", {"judged": trial(-0.3)},
      {"judged": replace(trial(-0.3), limitless=True)}, "warning"),
-    ("collapse", {"judged": collapsed(0.011), "wiring": replace(WIRING, calls=())},
-     {"judged": collapsed(0.009), "wiring": replace(WIRING, calls=())}, "warning"),
-    ("collapse", {}, {"judged": collapsed(0.009)}, ""),  # classes are learned by their shares first
+    ("collapse", {"judged": collapsed(0.0041), "wiring": replace(WIRING, calls=())},
+     {"judged": collapsed(0.0039), "wiring": replace(WIRING, calls=())}, "warning"),
+    ("collapse", {}, {"judged": collapsed(0.003)}, ""),  # classes are learned by their shares first
     ("dropout", {"start": replace(START, dropout=0.84)}, {"start": replace(START, dropout=0.85)},
      "warning"),
 ]  # fmt: skip

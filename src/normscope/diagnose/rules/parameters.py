@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,6 +10,8 @@ import numpy as np
 from normscope.diagnose.rules.base import Case, note, ok, rule, warning
 from normscope.results import Evidence, Finding
 from normscope.results.wiring import ParameterUse, Wiring
+
+POSITIONS = re.compile(r"(^|[._])(pos|position|positional|wpe|pos_?emb\w*)([._]|$)")
 
 
 @dataclass(frozen=True)
@@ -101,8 +104,7 @@ def no_gradient(case: Case, limits: ShareLimits) -> Finding | None:
     name = "share of the parameters that get no gradient"
     shown = (Evidence(name, share, limits.share),)
     idle, rest = found.unused, found.share(found.unused)
-    lost = next((p for p in idle if "pos" in p.name.lower().rpartition(".")[0].split(".")[-1]
-                 or p.name.lower().startswith("pos")), None)  # fmt: skip
+    lost = next((p for p in idle if POSITIONS.search(p.name.lower())), None)
     if share <= limits.share and lost is not None:
         return warning(
             title=f"The position embedding {lost.name!r} is never used: the order of the tokens is "
