@@ -205,6 +205,7 @@ def held_by(optimizer: Optimizer, model: nn.Module) -> tuple[Held, frozenset[int
         betas=tuple(float(beta) for beta in first.get("betas", ())),
         maximizes=any(group.get("maximize", False) for group in optimizer.param_groups),
         still=_still(optimizer),
+        eps=float(first.get("eps") or 0.0),
     ), frozenset(foreign)  # fmt: skip
 
 

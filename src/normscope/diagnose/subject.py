@@ -35,7 +35,7 @@ from normscope.train.stability.judge import chance_loss
 POPULATION = 512  # samples that several small batches are kept for
 MOST = 512  # batches kept, however small
 HELD_OUT = 4  # batches that trials are judged on and not trained on
-SAMPLES = 64  # that trials use at least, if batches are small
+SAMPLES = 32  # that trials use at least, if batches are small
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from normscope.diagnose.rules import RULES
 from normscope.diagnose.settings import settings_of
 from normscope.diagnose.subject import Subject
 from normscope.measure.divergence import Divergence
-from normscope.measure.setup.inner_calls import InnerCalls, variation
+from normscope.measure.setup.inner_calls import InnerCalls, spread
 from normscope.results import Rung, Trial
 from normscope.subject.batch import Batch, float_leaves
 from normscope.subject.graph.recorder import tensors_in
@@ -175,7 +175,7 @@ class _Ladder:
             if tried[-1].after < line:
                 return True
             worse, lowest = not tried[-1].after < lowest, min(lowest, tried[-1].after)
-            if worse and (len(tried) > 1 or factor <= 10):  # noqa: PLR2004
+            if worse and (len(tried) > 1 or factor <= 10):
                 break
             one = factor / 10 if worse else one * 10
         best = min(tried, key=lambda rung: rung.after, default=None)
@@ -345,7 +345,8 @@ class _Seen:
         """Called after a forward pass."""
         first = next((t for t in float_leaves(outputs) if t.ndim > 1), None)
         if first is not None and len(first) > 1:
-            self._spreads.append(variation(first))
+            share, rms = spread(first)
+            self._spreads.append(share * rms**2)
 
     @property
     def limitless(self) -> bool:
@@ -360,7 +361,7 @@ class _Seen:
 
     @property
     def spread(self) -> float:
-        """Variance of the model's outputs over the samples, of their mean square."""
+        """Variance of the model's outputs over the samples."""
         return max(self._spreads, default=math.nan)
 
 

@@ -52,7 +52,7 @@ class Rung(Record):
         path: loss of each batch before its update.
         ended: why it ended early; empty if it did not.
         held: loss after the last one on batches that were not trained on; NaN without any.
-        spread: variance of the outputs over the samples after the last one, of their mean square.
+        spread: variance of the outputs over the samples after the last one.
         fresh: whether it used all of the data, not only a few batches.
     """
 
@@ -103,7 +103,7 @@ class Trial(Drawable):
         assumed: the rate that was tried because none was given; None if one was.
         held: loss at the start on batches that are not trained on; NaN without any.
         held_constant: loss of the best constant prediction on these.
-        spread: variance of the outputs over the samples at the start, of their mean square.
+        spread: variance of the outputs over the samples at the start.
         limitless: whether targets are zeros and ones, and outputs are beyond them.
         fresh: whether there is more data than the few batches of the trial.
         most: whether these are most of it.

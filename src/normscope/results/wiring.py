@@ -100,6 +100,7 @@ class ParameterUse(Record):
         cut: whether its gradient is exactly 0, and would be without weights that are 0.
         used: whether the loss depends on its value, with a gradient or without.
         finite: whether all its entries are.
+        initial: whether it is frozen and distributed as torch's initial weights are.
     """
 
     name: str
@@ -112,6 +113,7 @@ class ParameterUse(Record):
     cut: bool = False
     used: bool = True
     finite: bool = True
+    initial: bool = False
 
     @property
     def reached(self) -> bool:
@@ -134,6 +136,7 @@ class Held(Record):
         betas: those of Adam and its kin; empty for others.
         maximizes: whether it goes uphill.
         still: share of its entries that are in groups of rate 0, without a schedule.
+        eps: what Adam and its kin add to the root of the squared gradients; 0 for others.
     """
 
     kind: str = "sgd"
@@ -146,6 +149,7 @@ class Held(Record):
     betas: tuple[float, ...] = ()
     maximizes: bool = False
     still: float = 0.0
+    eps: float = 0.0
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -170,6 +174,7 @@ class Wiring(Record):
         linear: how far the outputs are from a linear function of the inputs, relative; NaN where
             the inputs are no numbers.
         ordered: how much the outputs change with the order of the tokens, relative.
+        dropping: largest rate of dropout in evaluation mode.
         doubling: loss of some samples over the mean loss of their two halves, in evaluation mode: 1
             for a mean, 2 for a sum.
         samples: samples in the batch.
@@ -189,6 +194,7 @@ class Wiring(Record):
     shift: int | None = None
     linear: float = NAN
     ordered: float = NAN
+    dropping: float = 0.0
     doubling: float = NAN
     samples: int = 0
     skipped: dict[str, str] = field(default_factory=dict)

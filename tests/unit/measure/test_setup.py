@@ -163,6 +163,32 @@ def test_layers_without_an_activation(act):
     assert math.isnan(wiring(Tokens(causal=True), (tokens(), tokens()), tokenwise).linear)
 
 
+@pytest.mark.parametrize("always", [False, True])
+def test_dropout_that_stays_on(always):
+    class Drops(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.last = nn.Linear(FEATURES, 12), nn.Linear(12, CLASSES)
+
+        def forward(self, x):
+            return self.last(functional.dropout(self.first(x), 0.3, always or self.training))
+
+    assert wiring(Drops()).dropping == (0.3 if always else 0.0)
+    assert wiring(mlp(nn.Dropout(0.2))).dropping == 0.0
+
+
+def test_frozen_layers_that_hold_initial_weights():
+    net = nn.Sequential(
+        nn.Linear(FEATURES, 40), nn.ReLU(), nn.Linear(40, 40), nn.Linear(40, CLASSES)
+    )
+    net[0].requires_grad_(False)
+    net[2].requires_grad_(False)
+    with torch.no_grad():
+        net[2].weight.add_(0.01 * torch.randn(40, 40))  # a little training
+    initial = {p.name: p.initial for p in wiring(net).parameters}
+    assert initial == {n: n == "0.weight" for n in initial}
+
+
 @pytest.mark.parametrize("by", [0, 1, 2])
 def test_tokens_that_are_shifted(by):
     long = torch.randint(9, (N, 9), generator=torch.Generator().manual_seed(0))

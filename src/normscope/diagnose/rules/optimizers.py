@@ -14,15 +14,17 @@ class MomentumLimits:
     """Thresholds of ``momentum``.
 
     Attributes:
-        most: limit for SGD, or Adam's beta_1: beyond it more than 100 updates are averaged.
+        most: of SGD, or Adam's beta_1: beyond it more than 100 updates are averaged.
+        eps: of Adam, from which on it warns unless the network clearly learns.
     """
 
     most: float = 0.99
+    eps: float = 0.01
 
 
 @rule("momentum", "wiring", order=5.9, kind="fact", limits=MomentumLimits())
 def momentum(case: Case, limits: MomentumLimits) -> Finding | None:
-    """Betas that are swapped, and momentum that averages over more updates than a trial makes."""
+    """Swapped betas, a large eps, and momentum over more updates than a trial makes."""
     held: Held = case["wiring"].optimizer
     first = held.betas[0] if held.betas else case.momentum
     shown = (Evidence("momentum (Adam: beta_1)", first, limits.most),)
@@ -33,6 +35,14 @@ def momentum(case: Case, limits: MomentumLimits) -> Finding | None:
             meaning="Its momentum is slow and the average of squared gradients is fast, so that "
             "steps are large and react late.",
             advice="Use betas=(0.9, 0.999).",
+        )
+    if held.betas and held.eps >= limits.eps and not case.clear:
+        return warning(
+            title=f"The eps of {held.kind} is {held.eps:g}: it outweighs the gradients, and steps "
+            "are far smaller than the learning rate",
+            evidence=(Evidence("eps of the optimizer", held.eps, limits.eps),),
+            meaning="A step is the rate x gradient / (size of gradients + eps).",
+            advice="Use eps=1e-8.",
         )
     if first <= limits.most:
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,6 +10,8 @@ import numpy as np
 from normscope.diagnose.rules.base import Case, note, ok, rule, warning
 from normscope.results import Evidence, Finding
 from normscope.results.wiring import ParameterUse, Wiring
+
+POSITIONS = re.compile(r"(^|[._])(pos|position|positional|wpe|pos_?emb\w*)([._]|$)")
 
 
 @dataclass(frozen=True)
@@ -105,8 +108,7 @@ def no_gradient(case: Case, limits: ShareLimits) -> Finding | None:
     name = "share of the parameters that get no gradient"
     shown = (Evidence(name, share, limits.share),)
     idle, rest = found.unused, found.share(found.unused)
-    lost = next((p for p in idle if "pos" in p.name.lower().rpartition(".")[0].split(".")[-1]
-                 or p.name.lower().startswith("pos")), None)  # fmt: skip
+    lost = next((p for p in idle if POSITIONS.search(p.name.lower())), None)
     if share <= limits.share and lost is not None:
         return warning(
             title=f"The position embedding {lost.name!r} is never used: the order of the tokens is "
@@ -150,7 +152,7 @@ class FrozenLimits:
     most: float = 0.5
 
 
-@rule("frozen-parameters", "wiring", order=2.2, kind="guess", limits=FrozenLimits())
+@rule("frozen-parameters", "wiring", order=2.2, kind="fact", limits=FrozenLimits())
 def frozen(case: Case, limits: FrozenLimits) -> Finding | None:
     """Most of the network frozen, and the rest does not learn."""
     found: Wiring = case["wiring"]
@@ -158,6 +160,19 @@ def frozen(case: Case, limits: FrozenLimits) -> Finding | None:
     if not share:
         return None
     shown = (Evidence("share of the parameters that are frozen", share, limits.most),)
+    initial = found.share(tuple(p for p in found.frozen if p.initial))
+    if initial > limits.most:
+        return warning(
+            title=f"{_percent(share)} of the parameters are frozen (requires_grad is False), and "
+            "they hold untrained initial values",
+            evidence=(
+                Evidence("share of the parameters that are frozen initial weights", initial,
+                         limits.most),
+            ),
+            meaning="Random layers are never trained: only what stands behind them learns.",
+            advice="Load pretrained weights first, or unfreeze: parameter.requires_grad_(True).",
+            layer=_layer(found.frozen[0]),
+        )  # fmt: skip
     if share <= limits.most or not case.fails:
         return note(
             title=f"{_percent(share)} of the parameters are frozen",

@@ -460,7 +460,8 @@ class HeartLimits:
 
 @rule("labels-do-not-fit", "trial", "data", order=6.5, kind="fact", limits=HeartLimits(),
       suppressed_by=("token-order", "image-layout", "constant-inputs", "signal-lost",
-                     "no-gradient", "missing-in-optimizer", "learning-rate", "evaluation-data"))  # fmt: skip
+                     "no-gradient", "missing-in-optimizer", "learning-rate",
+                     "evaluation-data"))  # fmt: skip
 def learned_by_heart(case: Case, limits: HeartLimits) -> Finding | None:
     """Labels that can be learned by heart only."""
     trial = case.trial
@@ -513,15 +514,9 @@ def below_zero(case: Case) -> Finding | None:
 
 @dataclass(frozen=True)
 class CollapseLimits:
-    """Thresholds of ``collapse``: variance of the outputs over the samples, of the mean square.
+    """Thresholds of ``collapse``: variance of the outputs after the trial, over that before."""
 
-    Attributes:
-        after: at the end of the trial.
-        lost: over that at the start.
-    """
-
-    after: float = 0.01
-    lost: float = 0.1
+    left: float = 0.02
 
 
 @rule("collapse", "wiring", "trial", order=5.6, kind="fact", limits=CollapseLimits(),
@@ -530,13 +525,14 @@ def collapse(case: Case, limits: CollapseLimits) -> Finding | None:
     """A loss that falls while all outputs become the same."""
     trial = case.trial
     own = None if trial is None else trial.rung(longest=True)
-    if trial is None or own is None or not own.fall > 0 or math.isnan(own.spread):
+    if trial is None or own is None or not own.fall > 0 or not trial.spread > 0:
         return None
     if case["wiring"].calls:
         return None  # of a likelihood a constant is the first thing to learn
-    shown = (Evidence("variance of the outputs over the samples, of the mean square", own.spread,
-                      limits.after),)  # fmt: skip
-    if own.spread > limits.after or own.spread > limits.lost * trial.spread:
+    left = own.spread / trial.spread
+    shown = (Evidence("variance of the outputs after the trial, over that before", left,
+                      limits.left),)  # fmt: skip
+    if not left <= limits.left:
         return ok(title="Outputs differ", evidence=shown, meaning="They depend on the sample.")
     return warning(
         title=f"The outputs collapse: after {own.updates} updates they are nearly the same for all "

@@ -125,6 +125,49 @@ def token_order(case: Case, limits: LinearLimits) -> Finding | None:
     )
 
 
+@rule("random-evaluation", "wiring", order=3.55, kind="fact")
+def random_evaluation(case: Case) -> Finding | None:
+    """Dropout that goes on in evaluation mode."""
+    found: Wiring = case["wiring"]
+    if not found.dropping:
+        return None
+    return warning(
+        title=f"Dropout (p = {found.dropping:g}) stays on in evaluation mode: predictions are "
+        "random",
+        evidence=(Evidence("rate of dropout in evaluation mode", found.dropping, 0.0),),
+        meaning="functional.dropout, or attention with dropout_p, is called without regard to the "
+        "mode.",
+        advice="Pass training=self.training (dropout_p=p if self.training else 0.0), or use "
+        "nn.Dropout.",
+    )
+
+
+@dataclass(frozen=True)
+class SmallLimits:
+    """Thresholds of ``small-statistics``: numbers behind one statistic of a batch norm."""
+
+    values: float = 8.0
+
+
+@rule("small-statistics", "start", order=5.3, kind="fact", limits=SmallLimits(),
+      suppressed_by=("norm-axis", "running-statistics"))  # fmt: skip
+def small_statistics(case: Case, limits: SmallLimits) -> Finding | None:
+    """Batch norms whose batches are too small for statistics."""
+    norms = [n for n in case["start"].norms if n.over_batch and n.values > ValueLimits().batch]
+    few = [n for n in norms if n.values < limits.values]
+    if not few:
+        return None
+    return warning(
+        title=f"The batch of {case['start'].samples} is too small for batch norm: {len(few)} norms "
+        f"(first {few[0].name!r}) have {few[0].values:.0f} values per statistic",
+        evidence=(Evidence("values per statistic", few[0].values, limits.values),),
+        meaning="The noise of the statistics is as large as the signal, and evaluation mode, "
+        "without it, is another network.",
+        advice="Use larger batches, or group norm or layer norm.",
+        layer=few[0].name,
+    )
+
+
 @dataclass(frozen=True)
 class ValueLimits:
     """Thresholds of ``norm-axis``: numbers behind one statistic.

@@ -30,7 +30,10 @@ class ModeLimits:
         share: part of the frozen norms that must be off.
         shift: distance of the inputs' means, in deviations.
         scale: factor between the inputs' variances.
-        seen: samples of both, from which inputs alone tell that they are prepared in other ways.
+        seen: samples of both, from which on inputs alone can tell that they are prepared in other
+            ways, whatever the loss of an untrained network says.
+        far_shift: distance of the means that tells it.
+        far_scale: factor between the variances that does.
     """
 
     suffers: float = 0.15
@@ -45,7 +48,9 @@ class ModeLimits:
     share: float = 0.3
     shift: float = 0.5
     scale: float = 2.0
-    seen: int = 16
+    seen: int = 32
+    far_shift: float = 0.75
+    far_scale: float = 3.0
 
     def apart(self, norm: NormModes) -> float:
         """How far stored statistics are off, in units of what is allowed."""
@@ -367,8 +372,9 @@ def statistics_still_move(case: Case, limits: ModeLimits) -> Finding | None:
     if not moving or modes.running is None:
         return None
     line = limits.line(case, modes.running)
-    kept = sum(norm.initial <= limits.fresh for norm in moving) > len(moving) / 2
-    worse = kept or not modes.batch.loss <= line
+    learned = all(norm.initial <= limits.fresh for norm in moving)
+    apart = max(limits.apart(norm) for norm in moving)
+    worse = (learned and apart > 1) or not modes.batch.loss <= line
     return (warning if worse else note)(
         title=f"The weights of {len(moving)} norms are frozen, but their statistics still move",
         evidence=(
@@ -416,7 +422,11 @@ def evaluation_data(case: Case, limits: ModeLimits) -> Finding | None:
                               limits.shift))  # fmt: skip
         shown.append(Evidence("variance of the inputs of eval_data / of data", modes.scale_shift))
     enough = min(modes.eval_running.num_samples, modes.running.num_samples) >= limits.seen
-    other = moved and enough and case.untrained and not modes.running.loss < STARTED * case.chance
+    far = (
+        modes.shift > limits.far_shift
+        or not 1 / limits.far_scale < modes.scale_shift < limits.far_scale
+    )
+    other = far and enough and case.untrained and not modes.running.loss < STARTED * case.chance
     if modes.eval_running.loss <= line and not other:
         return ok(
             title="The network does as well on eval_data as on data",

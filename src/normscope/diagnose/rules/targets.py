@@ -113,9 +113,15 @@ def target_probabilities(case: Case, limits: SoftLimits) -> Finding | None:
 
 @dataclass(frozen=True)
 class BoundLimits:
-    """Thresholds of ``bounded-logits``: share of the loss of equal probabilities that remains."""
+    """Thresholds of ``bounded-logits``: share of the loss of equal probabilities that remains.
+
+    Attributes:
+        remains: of cosines, that a scale should follow.
+        tanh: of a last activation that is hardly ever meant.
+    """
 
     remains: float = 0.4
+    tanh: float = 0.2
 
 
 @rule("bounded-logits", "wiring", order=1.4, kind="fact", limits=BoundLimits())
@@ -129,9 +135,11 @@ def bounded_logits(case: Case, limits: BoundLimits) -> Finding | None:
             continue
         least = math.log1p((call.classes - 1) * math.exp(-2 * bound))
         chance = math.log(call.classes)
-        shown = (Evidence("lowest possible loss / that of equal probabilities", least / chance,
-                          limits.remains),)  # fmt: skip
-        if least < limits.remains * chance:
+        line = limits.tanh if tanh else limits.remains
+        shown = (
+            Evidence("lowest possible loss / that of equal probabilities", least / chance, line),
+        )
+        if least < line * chance:
             continue
         made = "end in a tanh" if tanh else "are cosines of unit vectors"
         return warning(

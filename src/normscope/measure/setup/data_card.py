@@ -17,8 +17,8 @@ WIDEST = 5000  # numbers in a row, up to which copies are looked for
 FEW = 8  # rows, of which so many copies are chance
 DISTINCT = 20000  # numbers among which distinct ones are counted
 SHUFFLES, SIGMAS = 20, 4.0  # and how far beyond them order is no chance
-ENOUGH, SAME = 32, 0.9999  # rows, and correlation from which two columns are the same
-MARGIN = 0.02  # by which a correlation is larger
+ENOUGH, SAME = 32, 0.999999  # rows, and correlation from which two columns are the same
+ALIKE, MARGIN = 0.5, 0.05  # correlation of pixels, and by how much it is larger
 STILL = 1e-8  # deviation, of the largest value, of a feature that does not vary
 
 
@@ -131,7 +131,7 @@ def _scrambled(x: Tensor) -> bool:
         one, two = rows[..., places:], rows[..., :-places]
         return float((one * two).sum() / (one.norm() * two.norm()).clamp_min(1e-300))
 
-    return alike(x.shape[1]) > alike(1) + MARGIN
+    return alike(x.shape[1]) > max(alike(1) + MARGIN, ALIKE)
 
 
 def _of_labels(targets: list[Tensor]) -> dict[str, Any]:

@@ -29,6 +29,9 @@ LOSSES: dict[Any, str] = {
 _DIFFERENCES = (torch.sub, torch.Tensor.sub, torch.Tensor.__sub__, torch.Tensor.__rsub__)
 _SOFTMAX = (torch.softmax, functional.softmax, torch.Tensor.softmax)
 _ATTENTION = functional.scaled_dot_product_attention
+_ATTENTION_ARGUMENTS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale")
+_DROPOUT = (functional.dropout, functional.dropout1d, functional.dropout2d, functional.dropout3d,
+            functional.alpha_dropout)  # fmt: skip
 # operations that only move numbers about
 _MOVES = ("View", "Squeeze", "Reshape", "Select", "Slice", "Transpose", "Permute", "TBackward",
           "Flatten", "Clone", "Copies", "Alias", "ToCopy")  # fmt: skip
@@ -110,6 +113,28 @@ class InnerCalls(TorchFunctionMode):
         return tuple(loss_call(*one) for one in self.seen)
 
 
+class DropoutCalls(TorchFunctionMode):
+    """Sees dropout that is on.
+
+    Attributes:
+        rate: the largest one.
+    """
+
+    rate = 0.0
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func in _DROPOUT:
+            given = dict(zip(("input", "p", "training"), args, strict=False)) | kwargs
+            self.rate = max(self.rate, given.get("training", True) and given.get("p", 0.5))
+        elif func is _ATTENTION:
+            given = dict(zip(_ATTENTION_ARGUMENTS, args, strict=False)) | kwargs
+            self.rate = max(self.rate, given.get("dropout_p", 0.0))
+        return func(*args, **kwargs)
+
+
 def _same(one: Tensor, other: Tensor) -> bool:
     """The same numbers in the same place, in another shape perhaps."""
     return one.numel() == other.numel() > 1 and one.data_ptr() == other.data_ptr()
@@ -117,8 +142,7 @@ def _same(one: Tensor, other: Tensor) -> bool:
 
 def _weights(args: Any, kwargs: Any) -> Tensor:
     """Attention weights of a fused call."""
-    names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale")
-    given = {**dict(zip(names, args, strict=False)), **kwargs}
+    given = {**dict(zip(_ATTENTION_ARGUMENTS, args, strict=False)), **kwargs}
     query, key = given["query"].detach(), given["key"].detach()
     if key.ndim > 2 and key.shape[-3] != query.shape[-3]:  # keys shared by several heads
         key = key.repeat_interleave(query.shape[-3] // key.shape[-3], -3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +24,7 @@ from normscope.subject.norms import norm_cards
 from normscope.subject.parameters import every_parameter
 from normscope.subject.problem import Problem
 
+ENOUGH, SIGMAS = 100, 5.0  # entries, and how far their deviation may lie from the expected one
 STIRRED = 0.02  # deviation of the numbers that take the place of zeros
 
 
@@ -216,10 +218,21 @@ def _wiring(
         shift=found.shift,
         linear=found.linear,
         ordered=found.ordered,
+        dropping=found.dropping,
         doubling=found.doubling,
         samples=step.samples,
         skipped=found.skipped or {},
     )
+
+
+def _as_torch_begins(weight: Tensor) -> bool:
+    """Whether a matrix of weights is uniform up to 1 / sqrt(inputs), as torch's layers begin."""
+    if weight.ndim < 2 or weight.numel() < ENOUGH or not weight.is_floating_point():
+        return False
+    bound = weight[0].numel() ** -0.5
+    deviation = float(weight.float().std()) * math.sqrt(3) / bound
+    within = float(weight.abs().max()) <= bound * (1 + 1e-6)
+    return within and abs(deviation - 1) < SIGMAS * math.sqrt(0.2 / weight.numel())
 
 
 def _use(
@@ -237,4 +250,5 @@ def _use(
         cut=name in step.cut,
         used=name not in step.idle,
         finite=bool(values.isfinite().all()) if values.is_floating_point() else True,
+        initial=not p.requires_grad and _as_torch_begins(values),
     )

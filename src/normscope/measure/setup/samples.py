@@ -13,6 +13,7 @@ from torch.utils import _pytree as pytree
 
 from normscope.errors import out_of_memory
 from normscope.measure.probes.run import function_of
+from normscope.measure.setup.inner_calls import DropoutCalls
 from normscope.subject.batch import Batch
 from normscope.subject.graph.recorder import tensors_in
 from normscope.subject.norms import norm_card
@@ -43,6 +44,7 @@ class Looks:
     shift: int | None = None
     linear: float = math.nan
     ordered: float = math.nan
+    dropping: float = 0.0
     doubling: float = math.nan
     skipped: dict[str, str] | None = None
 
@@ -107,9 +109,12 @@ def _mixing(found: Looks, problem: Problem, given: Any) -> str:
         return reason
     run, size = _Evaluated(problem), batch.size
     rows = min(size, ROWS)
+    drops = DropoutCalls()
     try:
         few = batch.part(0, rows)
-        out = _with_rows(run(few), rows)
+        with drops:
+            out = _with_rows(run(few), rows)
+        found.dropping = drops.rate
     except Exception:
         if rows == size:
             raise
