@@ -131,7 +131,8 @@ def prediction(
     network: str, width: int, samples: int, outputs: int = 1, **options: Any
 ) -> Prediction:
     """The theory of a network with three layers of equal width."""
-    return predict(spec(network, [width] * 3 + [outputs], **options), samples=samples)
+    of = spec(network, [width] * 3 + [outputs], **options)
+    return predict(of, samples=samples, theory="corrected")
 
 
 def overlaps(model: torch.nn.Module, x: torch.Tensor) -> list[tuple[Array, Array]]:

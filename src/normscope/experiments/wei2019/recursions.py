@@ -59,7 +59,7 @@ def observe(table: Table) -> dict[str, Any]:
 
     def order(kind: str, gamma: float | None) -> dict[str, Any]:
         size = table.where(kind=kind).values_of("width")[-1]
-        return ns.predict(spec(kind, size, gamma)).order_parameters
+        return ns.predict(spec(kind, size, gamma), theory="corrected").order_parameters
 
     fc: dict[str, Any] = {"kind": "fc", "gamma": None}
     dense = order("fc", None)
@@ -84,7 +84,7 @@ def observe(table: Table) -> dict[str, Any]:
     maps: dict[str, Any] = {"kind": "cnn", "gamma": 1.0}
     plain = maps | {"gamma": None}
     free = order("cnn", None)
-    shape = ns.predict(spec("cnn", 30, None)).spec
+    shape = spec("cnn", 30, None)
     places = shape.positions
     found |= {"eq23-fwd": parts(forward), "eq52": parts(stray), "eq25-printed": parts(printed),
               "eq25-right": parts(right), "eq53-gauss": parts(units)}  # fmt: skip
