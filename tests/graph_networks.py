@@ -175,6 +175,7 @@ def _words(text: str) -> dict[str, Any]:
 def references() -> dict[str, dict[str, Any]]:
     """The entries of ``golden/graph_theory.py`` by name."""
     made: dict[str, dict[str, Any]] = {}
+    keys_of_predictions = ("lambda_max", "lambda_max_split", "mean_direction", "trace")
     for line in golden.NETWORKS.strip().replace("\n  ", " & ").splitlines():
         name, rest = line.split(" | ")
         *parts, rest = rest.split(" & ")
@@ -185,7 +186,7 @@ def references() -> dict[str, dict[str, Any]]:
         made[name] |= {**_words(setting), "predicted": {}, "measured": {}}
     for line in golden.PREDICTED.strip().splitlines():
         name, level, *numbers = line.split()
-        keys = ("tolerance", "lambda_max", "lambda_max_split", "mean_direction", "trace")
+        keys = ("tolerance", *keys_of_predictions)
         made[name]["predicted"][level] = dict(zip(keys, map(float, numbers), strict=True))
     for line in golden.MEASURED.strip().splitlines():
         name, width, *numbers = line.split()
@@ -194,6 +195,16 @@ def references() -> dict[str, dict[str, Any]]:
         made[name]["measured"][int(width)] = {
             key: tuple(values[3 * i : 3 * i + 3]) for i, key in enumerate(keys)
         }
+    for line in golden.OVER_OUTPUTS.strip().splitlines():
+        name, width, *numbers = line.split()
+        made[name]["measured"][int(width)]["lambda_max_over_outputs"] = (*map(float, numbers),)
+    for line in golden.NARROW.strip().splitlines():
+        name, level, width, *numbers = line.split()
+        found = dict(zip(keys_of_predictions, map(float, numbers), strict=True))
+        made[name].setdefault("narrow", {})[level, int(width)] = found
+    for line in golden.NETWORKS_MEASURED.strip().splitlines():
+        name, *counts = line.split()
+        made[name]["networks"] = {int(w): int(c) for w, c in (one.split(":") for one in counts)}
     return made
 
 
@@ -221,3 +232,81 @@ def reference_graph(entry: dict[str, Any], width: int | None = None) -> n.Graph:
     else:
         size = (3, data["size"], data["size"])
     return network(size, width or entry["width"], entry["outputs"], entry["network"])
+
+
+class Drawn(torch.nn.Module):
+    """A finite network of the nodes, in plain torch, its weights drawn from a seed."""
+
+    def __init__(self, graph: n.Graph, seed: int, statistics: str) -> None:
+        super().__init__()
+        self.graph, self.frozen = graph, statistics == "frozen"
+        generator = torch.Generator().manual_seed(seed)
+        self.tensors = torch.nn.ParameterDict()
+        for node in graph.nodes:
+            sizes = [graph.shapes[name] for name in node.inputs]
+            key = node.name
+            if isinstance(node, n.Affine):
+                window = (node.kernel,) * 2 if isinstance(node, n.Conv) else ()
+                shape = (node.outputs, sizes[0][0], *window)
+                drawn = torch.randn(*shape, generator=generator, dtype=torch.float64)
+                scale = (node.weight_variance / node.fan_in(sizes)) ** 0.5
+                self.tensors[f"{key}_w"] = torch.nn.Parameter(scale * drawn)
+                if node.bias_variance is not None:  # 0 in all entries
+                    self.tensors[f"{key}_b"] = torch.nn.Parameter(drawn.new_zeros(node.outputs))
+            elif isinstance(node, n.BatchNorm):
+                ones = torch.ones(sizes[0][0], dtype=torch.float64)
+                self.tensors[f"{key}_w"] = torch.nn.Parameter(node.gamma * ones)
+                self.tensors[f"{key}_b"] = torch.nn.Parameter(0 * ones)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        values: dict[str, torch.Tensor] = {}
+        for node in self.graph.nodes:
+            sources = [values[name] for name in node.inputs]
+            values[node.name] = self._of(node, sources) if sources else x
+        return values[self.graph.nodes[-1].name]
+
+    def _of(self, node: n.Node, sources: list[torch.Tensor]) -> torch.Tensor:
+        x = sources[0]
+        names = (f"{node.name}_{kind}" for kind in "wb")
+        w, b = (self.tensors.get(name) for name in names)
+        if isinstance(node, n.Dense):
+            return torch.nn.functional.linear(x, w, b)
+        if isinstance(node, n.Conv):
+            return torch.nn.functional.conv2d(x, w, b, node.stride, node.padding)
+        if isinstance(node, n.BatchNorm):
+            over = [k for k in range(x.ndim) if k != 1]
+            mean, variance = x.mean(over, keepdim=True), x.var(over, correction=0, keepdim=True)
+            if self.frozen:
+                mean, variance = mean.detach(), variance.detach()
+            side = (1, -1, *[1] * (x.ndim - 2))
+            return (x - mean) / (variance + node.eps).sqrt() * w.view(side) + b.view(side)
+        if isinstance(node, n.Activate):
+            return getattr(torch, node.activation)(x)
+        if isinstance(node, n.Add):
+            return sum(sources[1:], x)
+        if isinstance(node, n.Shortcut):
+            x = x[:, :, :: node.stride, :: node.stride]
+            return torch.nn.functional.pad(x, (0, 0, 0, 0, node.before, node.after))
+        return x.mean((2, 3)) if isinstance(node, n.GlobalPool) else x.flatten(1)
+
+
+def measured_numbers(model: torch.nn.Module, data: Array) -> dict[str, float]:
+    """The numbers of F = J^T J / T, from one backward pass for each output of each sample."""
+    x = torch.from_numpy(data)
+    out = model(x)
+    samples, outputs = out.shape
+    parameters = list(model.parameters())
+    rows = [
+        torch.cat([g.flatten() for g in torch.autograd.grad(one, parameters, retain_graph=True)])
+        for one in out.flatten()
+    ]
+    jacobian = torch.stack(rows)
+    gram = jacobian @ jacobian.T / samples
+    blocks = gram.view(samples, outputs, samples, outputs)
+    over = torch.einsum("scuc->su", blocks) / outputs
+    return {
+        "lambda_max": float(torch.linalg.eigvalsh(gram)[-1]),
+        "mean_direction": float(over.mean() * samples),
+        "trace": float(gram.trace()),
+        "lambda_max_over_outputs": float(torch.linalg.eigvalsh(over)[-1]),
+    }

@@ -19,7 +19,7 @@ _HOME = {
     "cnn": "normscope.spec",
     "residual_mlp": "normscope.spec",
     # prediction
-    "predict": "normscope.theory",
+    "predict": "normscope.prediction",
     "phase_diagram": "normscope.theory",
     "Prediction": "normscope.results",
     # measurement

@@ -242,7 +242,9 @@ FUNCTIONS = [
         loss=lambda r: r.gradients.loss,
         convention=lambda r: r.gradients.convention,
     ),
-    Function("plan_examination", plan_examination, {"trial_seconds": 0}, looks=1, default="cross_entropy"),
+    Function(
+        "plan_examination", plan_examination, {"trial_seconds": 0}, looks=1, default="cross_entropy"
+    ),
     Function("decay_strengths", decay_strengths, {"batch_size": 8, "probes": 1}, pool=True),
 ]
 BY_NAME = {function.name: function for function in FUNCTIONS}

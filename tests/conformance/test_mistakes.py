@@ -271,7 +271,10 @@ def test_how_many_parameters_are_trainable():
     model = net()
     assert ns.examine(model, PAIR).model == "MLP 5-6-3, 1 batch norm, 69 parameters"
     model[0].requires_grad_(False)
-    assert ns.examine(model, PAIR).model == "MLP 5-6-3, 1 batch norm, 69 parameters, 33 of them trainable"
+    assert (
+        ns.examine(model, PAIR).model
+        == "MLP 5-6-3, 1 batch norm, 69 parameters, 33 of them trainable"
+    )
 
 
 def test_one_sample_is_one():

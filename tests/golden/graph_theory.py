@@ -282,3 +282,268 @@ r8-post-B-batch-flatten 16 181.275 2.75 15.6 175.56 2.56 14.5 1083.65 25.8 146.0
 r8-post-B-batch-flatten 32 356.696 3.94 22.3 350.016 3.88 21.9 2108.66 29.0 164.0
 r8-post-B-batch-flatten 64 685.705 8.46 47.8 677.494 7.97 45.1 4036.76 104.0 591.0
 """
+
+# at smaller widths: name, level, width; lambda_max, lambda_max_split, mean_direction, trace
+NARROW = """
+mlp-pre-relu-batch homogeneous 100 17.93068 17.93068 17.93068 133.3982
+mlp-pre-relu-batch gram 100 18.02911 18.02911 17.92815 136.5897
+mlp-pre-relu-batch homogeneous 200 34.31946 34.31946 34.31946 236.5599
+mlp-pre-relu-batch gram 200 34.51295 34.51295 34.30824 241.5812
+mlp-pre-relu-batch homogeneous 400 67.09701 67.09701 67.09701 442.8832
+mlp-pre-relu-batch gram 400 67.48078 67.48078 67.06841 451.5642
+mlp-post-relu-batch homogeneous 100 131.5481 131.5481 131.5481 1123.098
+mlp-post-relu-batch gram 100 131.9681 131.9681 131.2008 1139.366
+mlp-post-relu-batch homogeneous 200 259.2623 259.2623 259.2623 2012.002
+mlp-post-relu-batch gram 200 260.0155 260.0155 258.5073 2035.568
+mlp-post-relu-batch homogeneous 400 514.6905 514.6905 514.6905 3789.81
+mlp-post-relu-batch gram 400 516.1107 516.1107 513.1203 3827.973
+mlp-post-relu-frozen homogeneous 100 237.4546 237.4546 237.4546 1610.024
+mlp-post-relu-frozen gram 100 241.4831 241.4831 239.771 1650.321
+mlp-post-relu-frozen homogeneous 200 462.0695 462.0695 462.0695 2928.101
+mlp-post-relu-frozen gram 200 469.0611 469.0611 465.769 2989.896
+mlp-post-relu-frozen homogeneous 400 911.2992 911.2992 911.2992 5564.256
+mlp-post-relu-frozen gram 400 924.2197 924.2197 917.7648 5669.047
+mlp-pre-relu-none homogeneous 100 797.6805 797.6805 797.6805 2171.871
+mlp-pre-relu-none gram 100 803.5424 803.5424 797.4479 2171.871
+mlp-pre-relu-none homogeneous 200 1589.377 1589.377 1589.377 4145.39
+mlp-pre-relu-none gram 200 1600.358 1600.358 1588.338 4145.39
+mlp-pre-relu-none homogeneous 400 3172.771 3172.771 3172.771 8092.429
+mlp-pre-relu-none gram 400 3193.99 3193.99 3170.119 8092.429
+mlp-pre-tanh-batch homogeneous 100 3.96345 3.96345 2.04959 156.6242
+mlp-pre-tanh-batch gram 100 8.49196 8.49196 2.06735 161.7662
+mlp-pre-tanh-batch homogeneous 200 7.08589 7.08589 2.55997 278.9098
+mlp-pre-tanh-batch gram 200 15.21673 15.21673 2.59036 287.6641
+mlp-pre-tanh-batch homogeneous 400 13.33078 13.33078 3.58074 523.481
+mlp-pre-tanh-batch gram 400 28.66704 28.66704 3.63639 539.4599
+mlp-post-relu-batch-zerogamma homogeneous 100 18.39574 18.39574 18.39574 67.8375
+mlp-post-relu-batch-zerogamma gram 100 18.53171 18.53171 18.43582 68.0927
+mlp-post-relu-batch-zerogamma homogeneous 200 34.54366 34.54366 34.54366 117.8372
+mlp-post-relu-batch-zerogamma gram 200 34.82831 34.82831 34.62403 118.0924
+mlp-post-relu-batch-zerogamma homogeneous 400 66.8395 66.8395 66.8395 217.8366
+mlp-post-relu-batch-zerogamma gram 400 67.42259 67.42259 67.00046 218.0918
+r8-post-A-batch homogeneous 16 39.49753 39.49753 39.49753 220.2596
+r8-post-A-batch positions 16 37.72208 37.72208 37.72208 219.4645
+r8-post-A-batch gram 16 37.79111 37.79111 37.64487 220.16
+r8-post-A-batch homogeneous 32 76.88744 76.88744 76.88744 425.1158
+r8-post-A-batch positions 32 73.33327 73.33327 73.33327 423.3148
+r8-post-A-batch gram 32 73.45556 73.45556 73.15994 424.2251
+r8-post-A-frozen homogeneous 16 111.1658 111.1658 111.1658 344.7171
+r8-post-A-frozen positions 16 108.4298 108.4298 108.4298 345.7976
+r8-post-A-frozen gram 16 108.7183 108.7183 108.2094 347.4988
+r8-post-A-frozen homogeneous 32 218.7339 218.7339 218.7339 670.9889
+r8-post-A-frozen positions 32 213.2653 213.2653 213.2653 672.8398
+r8-post-A-frozen gram 32 213.7391 213.7391 212.7265 675.1137
+r8-post-A-none homogeneous 16 190.4427 190.4427 190.4427 282.9239
+r8-post-A-none positions 16 219.9594 219.9594 219.9594 328.5175
+r8-post-A-none gram 16 219.2315 219.2315 218.3901 327.8801
+r8-post-A-none homogeneous 32 379.6298 379.6298 379.6298 560.7513
+r8-post-A-none positions 32 438.6372 438.6372 438.6372 651.4961
+r8-post-A-none gram 32 437.1252 437.1252 435.4437 650.1931
+r8-post-B-batch homogeneous 16 26.89075 26.89075 26.89075 222.7187
+r8-post-B-batch positions 16 26.77762 26.77762 26.77762 226.6756
+r8-post-B-batch gram 16 26.83916 26.83916 26.72403 227.8749
+r8-post-B-batch homogeneous 32 51.72571 51.72571 51.72571 426.1839
+r8-post-B-batch positions 32 51.49911 51.49911 51.49911 433.6402
+r8-post-B-batch gram 32 51.61461 51.61461 51.37871 435.376
+r8-post-B-frozen homogeneous 16 82.60491 82.60491 82.60491 339.459
+r8-post-B-frozen positions 16 83.31545 83.31545 83.31545 348.1694
+r8-post-B-frozen gram 16 83.92035 83.92035 83.47668 351.3426
+r8-post-B-frozen homogeneous 32 161.2175 161.2175 161.2175 655.4413
+r8-post-B-frozen positions 32 162.5484 162.5484 162.5484 672.1595
+r8-post-B-frozen gram 32 163.5939 163.5939 162.7122 676.9058
+r8-post-B-none homogeneous 16 310.7471 310.7471 310.7471 477.4534
+r8-post-B-none positions 16 330.4004 330.4004 330.4004 515.2287
+r8-post-B-none gram 16 329.1478 329.1478 327.7684 513.7836
+r8-post-B-none homogeneous 32 619.873 619.873 619.873 943.956
+r8-post-B-none positions 32 659.1712 659.1712 659.1712 1019.323
+r8-post-B-none gram 32 656.536 656.536 653.7855 1016.366
+r8-pre-A-batch homogeneous 16 12.66839 12.66839 12.66839 92.309
+r8-pre-A-batch positions 16 12.61118 12.61118 12.61118 94.0046
+r8-pre-A-batch gram 16 12.5673 12.5673 12.52441 95.2632
+r8-pre-A-batch homogeneous 32 23.85888 23.85888 23.85888 177.5333
+r8-pre-A-batch positions 32 23.74258 23.74258 23.74258 180.7309
+r8-pre-A-batch gram 32 23.66461 23.66461 23.57331 182.9724
+r8-pre-A-frozen homogeneous 16 40.02872 40.02872 40.02872 140.185
+r8-pre-A-frozen positions 16 40.30624 40.30624 40.30624 143.5036
+r8-pre-A-frozen gram 16 40.77048 40.77048 40.58079 146.0128
+r8-pre-A-frozen homogeneous 32 77.91559 77.91559 77.91559 271.9613
+r8-pre-A-frozen positions 32 78.45314 78.45314 78.45314 278.3379
+r8-pre-A-frozen gram 32 79.31713 79.31713 78.9382 282.7748
+r8-pre-A-none homogeneous 16 108.4174 108.4174 108.4174 191.9751
+r8-pre-A-none positions 16 125.1768 125.1768 125.1768 221.5403
+r8-pre-A-none gram 16 125.1229 125.1229 124.6105 221.2519
+r8-pre-A-none homogeneous 32 215.5681 215.5681 215.5681 378.6776
+r8-pre-A-none positions 32 249.0688 249.0688 249.0688 437.4824
+r8-pre-A-none gram 32 248.9172 248.9172 247.8946 436.8843
+r8-pre-B-batch homogeneous 16 12.44732 12.44732 12.44732 77.4462
+r8-pre-B-batch positions 16 12.40088 12.40088 12.40088 81.2041
+r8-pre-B-batch gram 16 12.42769 12.42769 12.38639 82.678
+r8-pre-B-batch homogeneous 32 23.40665 23.40665 23.40665 146.9323
+r8-pre-B-batch positions 32 23.31157 23.31157 23.31157 154.2654
+r8-pre-B-batch gram 32 23.3655 23.3655 23.27849 156.8693
+r8-pre-B-frozen homogeneous 16 32.43719 32.43719 32.43719 114.7265
+r8-pre-B-frozen positions 16 33.55522 33.55522 33.55522 121.2365
+r8-pre-B-frozen gram 16 34.0719 34.0719 33.91317 124.1664
+r8-pre-B-frozen homogeneous 32 62.45865 62.45865 62.45865 219.8102
+r8-pre-B-frozen positions 32 64.66253 64.66253 64.66253 232.5648
+r8-pre-B-frozen gram 32 65.61115 65.61115 65.29465 237.7192
+r8-pre-B-none homogeneous 16 241.0332 241.0332 241.0332 397.4755
+r8-pre-B-none positions 16 254.8768 254.8768 254.8768 427.4584
+r8-pre-B-none gram 16 254.5673 254.5673 253.4645 426.6677
+r8-pre-B-none homogeneous 32 480.4356 480.4356 480.4356 783.847
+r8-pre-B-none positions 32 508.1202 508.1202 508.1202 843.7162
+r8-pre-B-none gram 32 507.3888 507.3888 505.1925 842.0776
+r20-post-A-batch homogeneous 16 173.5183 173.5183 173.5183 1765.452
+r20-post-A-batch positions 16 169.4189 169.4189 169.4189 1935.256
+r20-post-A-batch gram 16 170.0566 170.0566 168.6111 1925.165
+r20-post-A-batch homogeneous 32 341.7376 341.7376 341.7376 3425.784
+r20-post-A-batch positions 32 333.1818 333.1818 333.1818 3746.864
+r20-post-A-batch gram 32 334.3278 334.3278 331.5418 3724.255
+r20-post-B-batch homogeneous 16 165.371 165.371 118.5168 2599.081
+r20-post-B-batch positions 16 182.2747 182.2747 122.405 2856.525
+r20-post-B-batch gram 16 206.7342 206.7342 121.7255 2838.632
+r20-post-B-batch homogeneous 32 319.3546 319.3546 231.6263 5021.946
+r20-post-B-batch positions 32 351.2299 351.2299 238.9052 5507.354
+r20-post-B-batch gram 32 398.408 398.408 237.4823 5467.476
+r20-post-B-batch homogeneous 64 627.322 627.322 457.8453 9867.675
+r20-post-B-batch positions 64 689.1404 689.1404 471.9056 10809.01
+r20-post-B-batch gram 64 781.756 781.756 468.9959 10725.16
+r20-pre-B-batch homogeneous 16 17.3633 17.3633 14.83269 275.2821
+r20-pre-B-batch positions 16 19.22028 19.22028 15.14573 303.4499
+r20-pre-B-batch gram 16 22.40322 22.40322 14.99056 308.523
+r20-pre-B-batch homogeneous 32 33.48847 33.48847 28.03461 530.3617
+r20-pre-B-batch positions 32 37.03892 37.03892 28.6308 584.2146
+r20-pre-B-batch gram 32 43.15007 43.15007 28.32307 593.3133
+r20-pre-B-batch homogeneous 64 65.73882 65.73882 54.43844 1040.521
+r20-pre-B-batch positions 64 72.67621 72.67621 55.60094 1145.744
+r20-pre-B-batch gram 64 84.64379 84.64379 54.98809 1162.894
+r20-pre-A-batch homogeneous 16 15.55851 15.55851 14.52653 247.9043
+r20-pre-A-batch positions 16 16.71675 16.71675 14.66766 265.419
+r20-pre-A-batch gram 16 19.46783 19.46783 14.55021 269.4573
+r20-pre-A-batch homogeneous 32 30.18892 30.18892 27.47753 480.3113
+r20-pre-A-batch positions 32 32.39042 32.39042 27.73907 513.5954
+r20-pre-A-batch gram 32 37.70278 37.70278 27.50668 520.886
+r20-post-A-frozen homogeneous 16 623.4648 623.4648 623.4648 2923.265
+r20-post-A-frozen positions 16 630.4696 630.4696 630.4696 3247.29
+r20-post-A-frozen gram 16 630.4774 630.4774 626.1727 3236.255
+r20-post-A-frozen homogeneous 32 1232.869 1232.869 1232.869 5713.817
+r20-post-A-frozen positions 32 1245.491 1245.491 1245.491 6337.69
+r20-post-A-frozen gram 32 1244.884 1244.884 1236.398 6307.508
+r8-post-A-batch-cifar homogeneous 16 39.89259 39.89259 39.89259 224.6345
+r8-post-A-batch-cifar positions 16 39.11822 39.11822 39.11822 230.7172
+r8-post-A-batch-cifar gram 16 41.60354 41.60354 38.17716 236.4703
+r8-post-A-batch-cifar homogeneous 32 77.64829 77.64829 77.64829 433.4378
+r8-post-A-batch-cifar positions 32 76.09135 76.09135 76.09135 444.7648
+r8-post-A-batch-cifar gram 32 80.95891 80.95891 74.06738 452.6823
+r8-pre-B-batch-cifar homogeneous 16 12.46337 12.46337 12.46337 79.9686
+r8-pre-B-batch-cifar positions 16 12.47728 12.47728 12.47728 85.5972
+r8-pre-B-batch-cifar gram 16 13.44353 13.44353 12.24718 93.6392
+r8-pre-B-batch-cifar homogeneous 32 23.43731 23.43731 23.43731 151.6704
+r8-pre-B-batch-cifar positions 32 23.46097 23.46097 23.46097 162.4784
+r8-pre-B-batch-cifar gram 32 25.50113 25.50113 22.96822 176.2892
+r8-pre-B-batch-cifar homogeneous 64 45.3852 45.3852 45.3852 295.0739
+r8-pre-B-batch-cifar positions 64 45.42835 45.42835 45.42835 316.2409
+r8-pre-B-batch-cifar gram 64 49.62722 49.62722 44.41031 341.5893
+r8-post-A-frozen-cifar homogeneous 16 113.5371 113.5371 113.5371 353.0967
+r8-post-A-frozen-cifar positions 16 112.7021 112.7021 112.7021 364.6897
+r8-post-A-frozen-cifar gram 16 122.6749 122.6749 112.8087 382.5281
+r8-post-A-frozen-cifar homogeneous 32 223.3705 223.3705 223.3705 687.118
+r8-post-A-frozen-cifar positions 32 221.6306 221.6306 221.6306 708.9711
+r8-post-A-frozen-cifar gram 32 239.8864 239.8864 220.5865 735.2324
+r20-post-A-batch-cifar homogeneous 16 174.6249 174.6249 174.6249 1782.437
+r20-post-A-batch-cifar positions 16 173.0105 173.0105 173.0105 1984.293
+r20-post-A-batch-cifar gram 16 233.8349 233.8349 164.061 1909.315
+r20-post-A-batch-cifar homogeneous 32 343.885 343.885 343.885 3457.896
+r20-post-A-batch-cifar positions 32 340.1917 340.1917 340.1917 3837.838
+r20-post-A-batch-cifar gram 32 453.982 453.982 321.8733 3670.702
+r20-pre-B-batch-cifar homogeneous 16 17.67936 17.67936 14.88714 280.0776
+r20-pre-B-batch-cifar positions 16 19.99131 19.99131 15.27574 315.1455
+r20-pre-B-batch-cifar gram 16 41.98955 41.98955 15.52749 343.7289
+r20-pre-B-batch-cifar homogeneous 32 34.08679 34.08679 28.13811 539.4399
+r20-pre-B-batch-cifar positions 32 38.47957 38.47957 28.8742 606.0677
+r20-pre-B-batch-cifar gram 32 80.58692 80.58692 29.26661 655.9247
+r20-pre-B-batch-cifar homogeneous 64 66.90163 66.90163 54.64004 1058.165
+r20-pre-B-batch-cifar positions 64 75.45607 75.45607 56.0711 1187.912
+r20-pre-B-batch-cifar gram 64 157.784 157.784 56.74484 1280.316
+r8-post-A-batch-C10 homogeneous 16 39.49753 43.58035 39.49753 2202.596
+r8-post-A-batch-C10 positions 16 37.72208 41.82025 37.72208 2194.644
+r8-post-A-batch-C10 gram 16 37.75522 41.91825 37.60929 2201.699
+r8-post-A-batch-C10 homogeneous 32 76.88744 82.02593 76.88744 4251.158
+r8-post-A-batch-C10 positions 32 73.33327 78.49153 73.33327 4233.148
+r8-post-A-batch-C10 gram 32 73.41128 78.65931 73.11657 4242.86
+r8-post-B-frozen-C10 homogeneous 16 82.60491 128.0869 82.60491 3394.59
+r8-post-B-frozen-C10 positions 16 83.31545 129.4455 83.31545 3481.694
+r8-post-B-frozen-C10 gram 16 83.92035 130.5242 83.47668 3513.426
+r8-post-B-frozen-C10 homogeneous 32 161.2175 223.3399 161.2175 6554.413
+r8-post-B-frozen-C10 positions 32 162.5484 225.5311 162.5484 6721.595
+r8-post-B-frozen-C10 gram 32 163.5939 227.1507 162.7122 6769.057
+mlp-pre-relu-batch-C10 homogeneous 100 17.93068 18.38913 17.93068 1333.982
+mlp-pre-relu-batch-C10 gram 100 18.02911 18.50451 17.92815 1365.897
+mlp-pre-relu-batch-C10 homogeneous 200 34.31946 34.73495 34.31946 2365.599
+mlp-pre-relu-batch-C10 gram 200 34.51295 34.94773 34.30824 2415.812
+r20-post-A-batch-T64 homogeneous 16 148.9366 148.9366 148.9366 1751.799
+r20-post-A-batch-T64 positions 16 142.3114 142.3114 142.3114 1906.822
+r8-post-B-batch-flatten homogeneous 16 175.9206 175.9206 175.9206 1069.426
+r8-post-B-batch-flatten positions 16 175.7311 175.7311 175.7311 1086.787
+r8-post-B-batch-flatten gram 16 176.6382 176.6382 175.4609 1091.569
+r8-post-B-batch-flatten homogeneous 32 346.1886 346.1886 346.1886 2064.41
+r8-post-B-batch-flatten positions 32 345.7432 345.7432 345.7432 2097.134
+r8-post-B-batch-flatten gram 32 347.3548 347.3548 345.0483 2103.941
+"""
+
+# lambda_max of Theta averaged over outputs: name, width; mean, standard error, tolerance
+OVER_OUTPUTS = """
+r8-post-A-batch-C10 16 37.6212 0.778 4.4
+r8-post-A-batch-C10 32 73.4023 1.22 6.88
+r8-post-A-batch-C10 64 143.023 1.34 7.61
+r8-post-B-frozen-C10 16 84.7581 1.51 8.56
+r8-post-B-frozen-C10 32 164.468 2.23 12.6
+r8-post-B-frozen-C10 64 321.144 3.85 21.8
+mlp-pre-relu-batch-C10 100 18.5058 0.0534 0.555
+mlp-pre-relu-batch-C10 200 35.1554 0.0951 1.05
+mlp-pre-relu-batch-C10 400 68.1593 0.188 2.04
+"""
+
+# networks that were measured, by width
+NETWORKS_MEASURED = """
+mlp-pre-relu-batch 100:12 200:8 400:6 800:5
+mlp-post-relu-batch 100:12 200:8 400:6 800:5
+mlp-post-relu-frozen 100:12 200:8 400:6 800:5
+mlp-pre-relu-none 100:12 200:38 400:26 800:5
+mlp-pre-tanh-batch 100:12 200:8 400:6 800:5
+mlp-post-relu-batch-zerogamma 100:12 200:8 400:6 800:5
+r8-post-A-batch 16:16 32:26 64:22
+r8-post-A-frozen 16:16 32:10 64:6
+r8-post-A-none 16:16 32:34 64:30
+r8-post-B-batch 16:16 32:10 64:6
+r8-post-B-frozen 16:16 32:26 64:22
+r8-post-B-none 16:16 32:10 64:6
+r8-pre-A-batch 16:16 32:10 64:6
+r8-pre-A-frozen 16:16 32:26 64:22
+r8-pre-A-none 16:16 32:10 64:6
+r8-pre-B-batch 16:16 32:26 64:22
+r8-pre-B-frozen 16:16 32:10 64:6
+r8-pre-B-none 16:16 32:34 64:30
+r20-post-A-batch 16:10 32:6 64:5
+r20-post-B-batch 16:10 32:6 64:5 128:4
+r20-pre-B-batch 16:10 32:6 64:5 128:4
+r20-pre-A-batch 16:10 32:6 64:5
+r20-post-A-frozen 16:10 32:6 64:5
+r8-post-A-batch-cifar 16:16 32:10 64:6
+r8-pre-B-batch-cifar 16:16 32:10 64:6 128:5
+r8-post-A-frozen-cifar 16:16 32:10 64:6
+r20-post-A-batch-cifar 16:10 32:6 64:5
+r20-pre-B-batch-cifar 16:10 32:6 64:5 128:4
+r8-post-A-batch-C10 16:8 32:5 64:5
+r8-post-B-frozen-C10 16:8 32:5 64:5
+mlp-pre-relu-batch-C10 100:8 200:5 400:5
+r20-post-A-batch-T64 16:6 32:5
+r8-post-B-batch-flatten 16:16 32:10 64:6
+"""
+
+# mean of K of the Gaussian data: same sample, same position and others; other sample, likewise
+INPUT_CLASSES = """
+11 40x50 0.98675961 0.98675961 0.00117165 0.00117165
+12 16x3x8x8 1.00754242 0.00083524 -0.00113359 0.00041855
+13 64x3x8x8 1.02042492 0.00198088 -0.00153879 -3.169e-05
+"""

@@ -132,7 +132,7 @@ def test_specs_survive_json(spec):
 @FEW
 @given(spec=specs, samples=sample_counts)
 def test_predictions_survive_json(spec, samples):
-    made = ns.predict(spec, samples=samples)
+    made = ns.predict(spec, samples=samples, theory="corrected")
     again = Prediction.from_json(made.to_json())
     assert again == made
     assert again.spec == spec
@@ -152,7 +152,7 @@ def test_lambda_max_grows_with_gamma(width, low, more):
 @given(width=st.integers(5, 300), more=st.integers(1, 300), norm=st.sampled_from([None, "batch"]))
 def test_lambda_max_grows_with_width(width, more, norm):
     make = lambda w: ns.mlp([50, w, w, 5], bias_variance=0.1, norm=norm)  # noqa: E731
-    small, large = ns.predict([make(width), make(width + more)], samples=60)
+    small, large = ns.predict([make(width), make(width + more)], samples=60, theory="corrected")
     assert small.lambda_max < large.lambda_max
 
 
@@ -162,7 +162,7 @@ def test_batch_norm_forgets_the_scale_of_weights_and_biases(scale, bias):
     """Train mode: neither variance matters to the weights' Fisher matrix of hidden layers."""
     base = ns.mlp([50, 60, 70, 3], weight_variance=1.0, norm="batch")
     moved = ns.mlp([50, 60, 70, 3], weight_variance=scale, bias_variance=bias, norm="batch")
-    first, second = ns.predict([base, moved], samples=100)
+    first, second = ns.predict([base, moved], samples=100, theory="corrected")
     np.testing.assert_allclose(first.per_layer, second.per_layer, rtol=1e-10)
 
 
@@ -171,7 +171,7 @@ def test_batch_norm_forgets_the_scale_of_weights_and_biases(scale, bias):
 def test_homogeneous_networks_scale_with_their_weights(scale, act):
     """L layers, all weights times sqrt(k): each gradient loses one factor, so F gains k^(L-1)."""
     make = lambda s: ns.mlp([50, 60, 70, 80, 3], activation=act, weight_variance=s)  # noqa: E731
-    first, second = ns.predict([make(1.0), make(scale)], samples=30)
+    first, second = ns.predict([make(1.0), make(scale)], samples=30, theory="corrected")
     np.testing.assert_allclose(second.per_layer, first.per_layer * scale**3, rtol=1e-10)
     assert second.trace == pytest.approx(first.trace * scale**3)
 
@@ -194,7 +194,10 @@ def test_several_specs_in_one_call_are_the_same_one_by_one(batch, samples):
 @FEW
 @given(spec=dense(last_norms=(None,)), samples=st.integers(4, 10**6))
 def test_large_samples_reach_the_limit(spec, samples):
-    finite, limit = ns.predict(spec, samples=samples), ns.predict(spec)
+    finite, limit = (
+        ns.predict(spec, samples=samples, theory="corrected"),
+        ns.predict(spec, theory="corrected"),
+    )
     assert finite.lower == pytest.approx(limit.lower, rel=1e-6, abs=20 * finite.trace / samples)
 
 
@@ -202,7 +205,7 @@ def test_large_samples_reach_the_limit(spec, samples):
 @given(spec=specs)
 def test_prediction_depends_on_its_seed_only(spec):
     np.random.seed(0)  # noqa: NPY002  the legacy global generator must not matter
-    first = ns.predict(spec, samples=40, seed=3)
+    first = ns.predict(spec, samples=40, seed=3, theory="corrected")
     np.random.seed(1)  # noqa: NPY002
-    second = ns.predict(spec, samples=40, seed=3)
+    second = ns.predict(spec, samples=40, seed=3, theory="corrected")
     assert first == second

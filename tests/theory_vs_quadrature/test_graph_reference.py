@@ -1,8 +1,10 @@
 """Residual networks: the values of an independent implementation, and what was measured."""
 
+import numpy as np
 import pytest
 
-from graph_networks import reference_data, reference_graph, references
+from golden import graph_theory as golden
+from graph_networks import Drawn, measured_numbers, reference_data, reference_graph, references
 from normscope.results.gradient_kernel import overlap_factor
 from normscope.theory.graph.algebra import input_kernel
 from normscope.theory.graph.forward import Passed, propagate
@@ -19,10 +21,13 @@ def passed(name: str, level: str, width: int | None = None) -> Passed:
     )
 
 
-def numbers(found: Passed, outputs: int) -> dict[str, float]:
-    total, samples = found.theta.sum(0), found.algebra.samples
-    head = sum(t for t, s in zip(found.theta, found.sources, strict=True) if s.head)
-    split = head + overlap_factor(outputs, found.head_channels) * (total - head)
+def numbers(found: Passed, outputs: int, factor: float = 1.0) -> dict[str, float]:
+    """The numbers of an entry, and those of a network ``factor`` times as wide."""
+    pairs = zip(found.theta, found.sources, strict=True)
+    parts = [(t * factor if s.grows else t, s.head) for t, s in pairs]
+    total, samples = sum(part for part, _ in parts), found.algebra.samples
+    head = sum(part for part, of_head in parts if of_head)
+    split = head + overlap_factor(outputs, round(found.head_channels * factor)) * (total - head)
     return {
         "lambda_max": float(found.algebra.largest(total)) / samples,
         "lambda_max_split": float(found.algebra.largest(split)) / samples,
@@ -31,7 +36,7 @@ def numbers(found: Passed, outputs: int) -> dict[str, float]:
     }
 
 
-# Minutes each, hours together: too long for CI, and not run to the end yet (pytest -m bench).
+# Minutes each, hours together: too long for CI (pytest -m bench).
 BY_HAND = pytest.mark.bench
 
 
@@ -50,10 +55,24 @@ def cases() -> list:
 
 @pytest.mark.parametrize(("name", "level"), cases())
 def test_predictions(name: str, level: str) -> None:
-    known = ENTRIES[name]["predicted"][level]
-    found = numbers(passed(name, level), ENTRIES[name]["outputs"])
-    for key, value in found.items():
-        assert value == pytest.approx(known[key], rel=known["tolerance"]), key
+    """At the largest width; the smaller ones from the same pass."""
+    entry = ENTRIES[name]
+    known, found = entry["predicted"][level], passed(name, level)
+    widths = {entry["width"]: known}
+    widths |= {width: v for (of, width), v in entry["narrow"].items() if of == level}
+    assert set(widths) == set(entry["measured"])
+    for width, expected in widths.items():
+        made = numbers(found, entry["outputs"], width / entry["width"])
+        for key, value in made.items():
+            assert value == pytest.approx(expected[key], rel=known["tolerance"]), (width, key)
+
+
+@pytest.mark.parametrize("line", golden.INPUT_CLASSES.strip().splitlines())
+def test_data_of_the_references(line: str) -> None:
+    seed, shape, *known = line.split()
+    x = reference_data({"kind": "gauss", "seed": int(seed), "shape": shape})
+    kernel, _ = input_kernel(x, "homogeneous")
+    assert list(kernel) == pytest.approx([float(value) for value in known], abs=1e-8)
 
 
 MEASURED = [
@@ -76,3 +95,28 @@ def test_measured_traces_and_mean_directions(name: str) -> None:
     if found["lambda_max"] <= 1.01 * found["mean_direction"]:
         mean, _, room = measured["lambda_max"]
         assert abs(found["lambda_max_split"] - mean) <= room
+
+
+def drawn() -> list:
+    """Those that take seconds run in CI; the others minutes to hours."""
+    made = []
+    for name, entry in ENTRIES.items():
+        quick = entry["outputs"] == 1 and entry["data"]["kind"] == "gauss" and name[:3] != "r20"
+        for width in entry["networks"]:
+            mark = pytest.mark.slow if quick and width == min(entry["networks"]) else BY_HAND
+            made.append(pytest.param(name, width, marks=[mark], id=f"{name}-{width}"))
+    return made
+
+
+@pytest.mark.parametrize(("name", "width"), drawn())
+def test_fresh_networks(name: str, width: int) -> None:
+    """As many networks as were measured for the reference, drawn afresh in plain torch."""
+    entry = ENTRIES[name]
+    data, graph = reference_data(entry["data"]), reference_graph(entry, width)
+    found = [
+        measured_numbers(Drawn(graph, 1000 + seed, entry["statistics"]), data)
+        for seed in range(entry["networks"][width])
+    ]
+    for key, (mean, _, room) in entry["measured"][width].items():
+        own = float(np.mean([one[key] for one in found]))
+        assert abs(own - mean) <= room, (key, own, mean, room)

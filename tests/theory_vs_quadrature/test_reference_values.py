@@ -42,8 +42,8 @@ def sums(prediction_1, prediction_inf):
 
 
 def kappas_of(spec, unit):
-    one = ns.predict(spec, samples=1)
-    limit = ns.predict(spec)
+    one = ns.predict(spec, samples=1, theory="corrected")
+    limit = ns.predict(spec, theory="corrected")
     return fisher.kappas(one.per_layer, limit.per_layer, widths=spec.widths[:-1], unit=unit)
 
 
@@ -68,18 +68,24 @@ def through_functions(entry):
             spec = ns.mlp(spec.widths, activation=named(i), norm="layer", **variances(i))
         return kappas_of(spec, unit)
     if what == "lambda_max eq.(10)":
-        return ns.predict(even_mlp(i)[0], samples=i["T"]).lambda_max
+        return ns.predict(even_mlp(i)[0], samples=i["T"], theory="corrected").lambda_max
     if what.startswith("mean-subtraction bounds"):
         spec = ns.mlp(
             even_mlp(i, i["C"])[0].widths, activation=named(i), last_norm="mean", **variances(i)
         )
         # the leading-order bounds of the paper, before the spread of the input overlaps is added
-        one, limit = (ns.predict(even_mlp(i)[0], samples=t).lambda_max for t in (1, None))
+        one, limit = (
+            ns.predict(even_mlp(i)[0], samples=t, theory="corrected").lambda_max for t in (1, None)
+        )
         lower, upper = fisher.mean_subtraction_bounds(one, limit, samples=i["T"], outputs=i["C"])
-        assert ns.predict(spec, samples=i["T"]).lower == pytest.approx(float(lower), rel=1e-12)
+        assert ns.predict(spec, samples=i["T"], theory="corrected").lower == pytest.approx(
+            float(lower), rel=1e-12
+        )
         return lower, upper
     if what == "lam_max_meansub_O1":
-        one, limit = (ns.predict(even_mlp(i)[0], samples=t).lambda_max for t in (1, None))
+        one, limit = (
+            ns.predict(even_mlp(i)[0], samples=t, theory="corrected").lambda_max for t in (1, None)
+        )
         return fisher.mean_subtraction_bounds(one, limit, samples=i["T"], outputs=1)[0]
     if what == "eq.(19) bounds with c=0":
         a1, a2 = (i["alpha"] * i[k] * i["M"] for k in ("kappa1", "kappa2"))
@@ -103,7 +109,7 @@ def through_functions(entry):
         )
         return s / scale**2, lower, upper
     if what == "sum_l N_{l-1} qhat_xy qtilde_xy":
-        return ns.predict(wide_mlp(i, **variances(i))).lambda_max
+        return ns.predict(wide_mlp(i, **variances(i)), theory="corrected").lambda_max
     if what == "critical learning rate":
         return fisher.critical_lr(i["lambda_max"], momentum=i["momentum"])
     if what.startswith("frozen-BN lambda_max"):
@@ -112,10 +118,10 @@ def through_functions(entry):
         return ns.predict(spec, theory=theory).lambda_max
     if what.startswith("train-mode BN"):
         spec = wide_mlp(i, norm="batch", gamma=i["gamma"], bias_variance=0.5)
-        made = ns.predict(spec, samples=i["T"])
+        made = ns.predict(spec, samples=i["T"], theory="corrected")
         return made.lambda_max, made.trace / spec.outputs
     if what == "corrected f_l for the CNN 3-30-60-90":
-        return ns.predict(cnn_spec(i)).per_layer
+        return ns.predict(cnn_spec(i), theory="corrected").per_layer
     if what == "corrected frozen-BN lambda_max":
         spec = cnn_spec(i, norm="batch", gamma=i["gamma"])
         return ns.predict(spec, theory="frozen").lambda_max
@@ -123,7 +129,9 @@ def through_functions(entry):
         spec = ns.residual_mlp(
             i["widths"], branch_scale=i["beta"], activation=named(i), **variances(i)
         )
-        return sums(ns.predict(spec, samples=1), ns.predict(spec))
+        return sums(
+            ns.predict(spec, samples=1, theory="corrected"), ns.predict(spec, theory="corrected")
+        )
     if what.startswith("tanh fixed point"):
         made = ns.phase_diagram("tanh", i["sigma_w2"], i["sigma_b2"])
         columns = ("length", "correlation", "chi1", "correlation_depth", "length_depth")
@@ -131,7 +139,9 @@ def through_functions(entry):
     if what.startswith("critical sigma_w2"):
         return fixed_points.critical_weight_variance(named(i), i["sigma_b2"])
     if what.startswith("linearised-kernel"):
-        return ns.predict(wide_mlp(i, last_norm="mean", **variances(i)), samples=i["T"]).lambda_max
+        return ns.predict(
+            wide_mlp(i, last_norm="mean", **variances(i)), samples=i["T"], theory="corrected"
+        ).lambda_max
     if what == "split_lam":
         return fisher.split_lambda_max(
             i["f_last"], i["f_hidden"], outputs=i["C"], last_width=i["M_last"]
@@ -155,7 +165,7 @@ def test_golden_value(name):
 @pytest.mark.parametrize("name", [k for k in THEORY if k.startswith("op_")])
 def test_golden_order_parameters(name):
     entry = THEORY[name]
-    made = ns.predict(even_mlp(entry.inputs)[0]).order_parameters
+    made = ns.predict(even_mlp(entry.inputs)[0], theory="corrected").order_parameters
     for key, expected in entry.value.items():
         np.testing.assert_allclose(made[key], expected, rtol=entry.relative, atol=1e-14)
 
@@ -168,13 +178,15 @@ class TestHeadlineNumbers:
     """What the papers' Figure 1 must show, to the digits quoted."""
 
     def test_vanilla(self):
-        made = ns.predict(fc())
+        made = ns.predict(fc(), theory="corrected")
         assert made.lambda_max == pytest.approx(2234.17, abs=0.005)
         assert made.critical_lr(momentum=0.9) == pytest.approx(0.001701, abs=5e-7)
 
     def test_input_width_drops_out_of_the_limit(self):
         cifar = ns.mlp([3072, 1000, 1000, 1000, 10], weight_variance=2.0, bias_variance=0.5)
-        assert ns.predict(cifar).lambda_max == pytest.approx(ns.predict(fc()).lambda_max, rel=1e-12)
+        assert ns.predict(cifar, theory="corrected").lambda_max == pytest.approx(
+            ns.predict(fc(), theory="corrected").lambda_max, rel=1e-12
+        )
 
     @pytest.mark.parametrize(
         ("gamma", "wei", "frozen", "train"),
@@ -192,7 +204,9 @@ class TestHeadlineNumbers:
         limit = ns.predict(spec, theory=("wei2019", "frozen"))
         assert limit[0].lambda_max == pytest.approx(wei, rel=5e-4)
         assert limit[1].lambda_max == pytest.approx(frozen, rel=5e-4)
-        assert ns.predict(spec, samples=400).lambda_max == pytest.approx(train, rel=5e-4)
+        assert ns.predict(spec, samples=400, theory="corrected").lambda_max == pytest.approx(
+            train, rel=5e-4
+        )
 
     def test_frozen_at_finite_samples(self):
         made = ns.predict(fc(norm="batch"), theory="frozen", samples=50)
@@ -202,7 +216,7 @@ class TestHeadlineNumbers:
 
     def test_crossing_with_vanilla(self):
         """lambda_max(vanilla) = lambda_max(batch norm) at gamma 2.88 as printed, 3.75 in truth."""
-        vanilla = ns.predict(fc()).lambda_max
+        vanilla = ns.predict(fc(), theory="corrected").lambda_max
         for theory, gamma in (("wei2019", 2.88), ("corrected", 3.75)):
             below, above = (
                 ns.predict(fc(norm="batch", gamma=g), theory=theory).lambda_max
@@ -212,9 +226,11 @@ class TestHeadlineNumbers:
 
     def test_convolution(self):
         spec = ns.cnn((3, 32, 32), **CIFAR, weight_variance=2.0, bias_variance=0.5)
-        assert ns.predict(spec).lambda_max == pytest.approx(1481.5, abs=0.05)
+        assert ns.predict(spec, theory="corrected").lambda_max == pytest.approx(1481.5, abs=0.05)
         assert ns.predict(spec, theory="wei2019").lambda_max == pytest.approx(2.0e5, rel=0.02)
-        assert ns.predict(spec, samples=100).lambda_max == pytest.approx(1492.6, abs=0.05)
+        assert ns.predict(spec, samples=100, theory="corrected").lambda_max == pytest.approx(
+            1492.6, abs=0.05
+        )
 
     def test_convolution_with_batch_norm(self):
         spec = ns.cnn((3, 32, 32), **CIFAR, weight_variance=2.0, bias_variance=0.5, norm="batch")
@@ -266,7 +282,9 @@ class TestHeadlineNumbers:
     def test_pool_head(self):
         options = CIFAR | {"channels": [60, 120, 180], "head": "pool"}
         spec = ns.cnn((3, 32, 32), **options, weight_variance=2.0, bias_variance=0.5)
-        assert ns.predict(spec).per_layer == pytest.approx([0, 142.4, 743.2, 230.8], rel=5e-4)
+        assert ns.predict(spec, theory="corrected").per_layer == pytest.approx(
+            [0, 142.4, 743.2, 230.8], rel=5e-4
+        )
 
     @pytest.mark.parametrize(
         ("widths", "act", "variance", "samples", "expected"),
@@ -280,19 +298,23 @@ class TestHeadlineNumbers:
         spec = ns.mlp(
             widths, activation=act, weight_variance=variance[0], bias_variance=variance[1]
         )
-        assert ns.predict(spec, samples=samples).lambda_max == pytest.approx(expected, rel=3e-4)
+        assert ns.predict(spec, samples=samples, theory="corrected").lambda_max == pytest.approx(
+            expected, rel=3e-4
+        )
 
     def test_splitting(self):
         """Measured networks lie above the leading order; the split value meets them."""
         made = ns.predict(fc(norm="batch"), theory="frozen", samples=400)
         assert made.lambda_max == pytest.approx(368, rel=1e-3)
         assert made.lambda_max_split == pytest.approx(412, rel=1e-3)
-        made = ns.predict(fc(), samples=100)
+        made = ns.predict(fc(), samples=100, theory="corrected")
         assert made.lambda_max_split == pytest.approx(2470, rel=1e-3)
 
     def test_gamma_and_beta_at_small_gamma(self):
         """The terms the paper calls negligible dominate at gamma = 0.1."""
-        made = ns.predict(fc(norm="batch", gamma=0.1), samples=400, parameters="all")
+        made = ns.predict(
+            fc(norm="batch", gamma=0.1), samples=400, parameters="all", theory="corrected"
+        )
         assert made.per_kind["bias"] == pytest.approx(1.0, rel=1e-12)
         assert made.per_kind["beta"] == pytest.approx(0.5, rel=0.01)
         assert made.per_kind["gamma"] == pytest.approx(1 / math.pi, rel=0.01)

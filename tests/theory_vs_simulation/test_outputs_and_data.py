@@ -30,7 +30,7 @@ def test_layer_norm_on_the_outputs(act, variances, outputs):
         last_norm="layer",
     )
     t = 60
-    made = ns.predict(spec, samples=t)
+    made = ns.predict(spec, samples=t, theory="corrected")
     tops, traces, ratios = [], [], []
     for seed in range(12):
         net = sim.draw(spec, seed, t)
@@ -38,7 +38,7 @@ def test_layer_norm_on_the_outputs(act, variances, outputs):
         tops.append(sim.largest(total, t))
         traces.append(float(total.trace()) / t)
         before = sim.forward(replace(spec, last_norm=None), net.params, net.inputs)
-        own = ns.predict(spec, outputs=before)  # of this very network
+        own = ns.predict(spec, outputs=before, theory="corrected")  # of this very network
         numbers = (own.lambda_max, own.lower, own.upper)
         ratios.append([tops[-1] / number for number in numbers] + [traces[-1] / own.trace])
     ratio, above, below, share = (sim.mean_of(list(column)) for column in zip(*ratios, strict=True))
@@ -68,7 +68,7 @@ def test_linearised_mean_subtraction(inputs, samples, act, variances):
         bias_variance=variances[1],
         last_norm="mean",
     )
-    made = ns.predict(spec, samples=samples)
+    made = ns.predict(spec, samples=samples, theory="corrected")
     plain = ns.mlp(spec.widths, activation=act, weight_variance=variances[0],
                    bias_variance=variances[1])  # fmt: skip
     tops = []
@@ -95,7 +95,7 @@ def test_mean_subtraction_with_few_samples():
             total = sum(sim.layer_grams(net)).reshape(samples, samples).double()
             total = total - total.mean(dim=0)
             tops.append(sim.largest(total - total.mean(dim=1, keepdim=True), samples))
-        made, top = ns.predict(spec, samples=samples), sim.mean_of(tops)
+        made, top = ns.predict(spec, samples=samples, theory="corrected"), sim.mean_of(tops)
         lowest = made.lower - 4 * top.error
         highest = made.lower * (1 + 2 * np.sqrt(samples / 1500)) + 4 * top.error
         assert lowest < top.value < highest
@@ -145,7 +145,7 @@ def test_the_expansion_in_the_batch_size_is_left_with_its_second_order(act):
     for t in (400, 800, 1600):
         own, pair = gaussian.batch_normed_pair(lambda z: f(1.3 * z), t)
         spec = ns.mlp([300, 300, 300, 1], activation=act, norm="batch", gamma=1.3)
-        share = ns.predict(spec, samples=t).per_layer[-1] / 300
+        share = ns.predict(spec, samples=t, theory="corrected").per_layer[-1] / 300
         off.append(share - (own + (t - 1) * pair) / t)
     orders = np.log2(np.abs(np.array(off[:-1]) / off[1:]))
     assert abs(orders[1] - 2) < abs(orders[0] - 2) < 0.1  # the next order fades as well

@@ -160,7 +160,7 @@ def test_overlap_term_of_the_first_layer(inputs):
     values = [
         sim.mean_direction_terms(sim.draw(spec, seed, samples))["weight.1"] for seed in range(24)
     ]
-    leading = ns.predict(spec, samples=samples).per_layer[0]
+    leading = ns.predict(spec, samples=samples, theory="corrected").per_layer[0]
     mean = sim.mean_of(values)
     assert mean.value - leading > 5 * mean.error
     assert mean.sigmas(leading + overlap_term(spec, samples)) < 4.5
@@ -171,5 +171,5 @@ def test_hidden_biases_vanish_exactly_behind_train_mode_batch_norm():
     grams = sim.dense_grams(sim.draw(spec, 0, 9))
     assert float(grams["bias.1"].abs().max()) < 1e-25
     assert float(grams["bias.2"].abs().max()) < 1e-25
-    made = ns.predict(spec, samples=9, parameters="all")
+    made = ns.predict(spec, samples=9, parameters="all", theory="corrected")
     assert made.per_kind["bias"] == 1.0

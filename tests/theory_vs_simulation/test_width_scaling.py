@@ -28,7 +28,7 @@ def quotients(act, variances, width):
         weight_variance=variances[0],
         bias_variance=variances[1],
     )
-    leading = ns.predict(spec, samples=SAMPLES).lambda_max
+    leading = ns.predict(spec, samples=SAMPLES, theory="corrected").lambda_max
     values = []
     for seed in range(NETS):
         terms = sim.mean_direction_terms(sim.draw(spec, seed, SAMPLES))

@@ -10,6 +10,7 @@ from normscope.cli import options as opt
 from normscope.cli import output
 from normscope.cli.delivery import Delivery
 from normscope.cli.options import Option
+from normscope.cli.subjects import WEIGHTS, loaded, users_code
 from normscope.errors import InputError, TheoryError
 from normscope.subject.interrupts import interruptible
 
@@ -18,9 +19,11 @@ if TYPE_CHECKING:
     from normscope.spec import NetworkSpec
 
 NETWORK, CONV, THEORY = "network", "one architecture only", "theory"
+MODULE = "your own network"
 OPTIONS = (
-    Option("architecture", opt.text, "mlp:784-1000-10, cnn:3x32x32:30-60-90 or resmlp:500x4-10",
-           "ARCHITECTURE", group=NETWORK, positional=True),
+    Option("architecture", opt.text, "mlp:784-1000-10, cnn:3x32x32:30-60-90 or resmlp:500x4-10; "
+           "with --data resnet20, or your own: file.py:factory", "ARCHITECTURE", group=NETWORK,
+           positional=True),
     Option("activation", opt.text, "relu, tanh, leaky_relu(0.1), ...", "NAME", "relu", NETWORK),
     Option("weight_variance", opt.number, "weights are N(0, this / fan-in)", "S2", 2.0, NETWORK),
     Option("bias_variance", opt.number, "biases are N(0, this)", "S2", 0.0, NETWORK),
@@ -36,14 +39,27 @@ OPTIONS = (
     Option("head", opt.text, "cnn: flatten or pool", "NAME", "flatten", CONV),
     Option("branch_scale", opt.number, "resmlp: beta in x + beta (W phi(x) + b)", "B", 1.0, CONV),
     Option("samples", opt.samples, "number of samples T, or inf", "T", "inf", THEORY),
-    Option("theory", opt.names, "corrected, frozen, wei2019, wei2019-as-plotted, or several with "
-           "commas", "NAMES", "corrected", THEORY),
-    Option("parameters", opt.text, "weights or all", "SET", "weights", THEORY),
+    Option("theory", opt.names, "graph, corrected, frozen, wei2019, wei2019-as-plotted, or several "
+           "with commas", "NAMES", "graph", THEORY),
+    Option("statistics", opt.text, "batch norm in train mode (batch), with constant statistics "
+           "(frozen) or with stored ones (running)", "NAME", "batch", THEORY),
+    Option("level", opt.text, "homogeneous, positions or gram (default: by cost)", "NAME",
+           group=THEORY),
+    Option("parameters", opt.text, "weights or all (default: weights); with --data also names of "
+           "layers or parameters (default: all)", "SET", group=THEORY),
     Option("inputs", opt.text, "real data (samples, features) in place of random inputs",
            "FILE.npy", None, THEORY),
     Option("momentum", opt.number, "momentum, for the critical learning rate", "MU", 0.0,
            THEORY),
-    Option("seed", opt.whole, "seed, used for layer norm on the outputs", "N", 0, THEORY),
+    Option("seed", opt.whole, "seed for random inputs and outputs, and the order of data", "N", 0,
+           THEORY),
+    Option("data", opt.text, "predict a module on the first batch of this data: digits, cifar10, "
+           "random:3x32x32, or your own: file.py:loader", "DATA", group=MODULE),
+    Option("data_dir", opt.text, "folder of the data sets (default: NORMSCOPE_DATA)", "DIR",
+           group=MODULE),
+    WEIGHTS,
+    Option("widths", opt.numbers, "also for networks so many times as wide, such as 2,4,8", "K",
+           group=MODULE),
     Option("chart", opt.text, "draw lambda_max and critical lr against gamma: png, svg, pdf, html",
            "FILE"),
     opt.SAVE_DATA,
@@ -60,11 +76,16 @@ DESCRIPTION = """Largest eigenvalue of the Fisher matrix J^T J / T of a random w
 and the largest learning rate that it is stable at, 2 (1 + momentum) / lambda_max."""
 EPILOG = """example:
   normscope predict mlp:784-1000x3-10 --norm batch --gamma 0.1,0.5,1 \\
-      --bias-variance 0.5 --samples 400 --momentum 0.9 --chart figure1.html"""
+      --bias-variance 0.5 --samples 400 --momentum 0.9 --chart figure1.html
+  normscope predict my_model:make --data my_data:loader --widths 2,4"""
 
 
 def run(given: dict[str, Any]) -> int | None:
     """Predict, save the files, print the summary."""
+    if "data" in given:
+        return _run_module(given)
+    if extra := [name for name in ("data_dir", "weights", "widths") if name in given]:
+        raise InputError(f"--{extra[0].replace('_', '-')} is for modules. Give --data as well.")
     request = _Request(given)
     deliver = Delivery(given, _Answer.show)
     with interruptible():
@@ -76,16 +97,80 @@ def run(given: dict[str, Any]) -> int | None:
     return code
 
 
+def _run_module(given: dict[str, Any]) -> int | None:
+    """The same for a module on its data."""
+    if "architecture" not in given:
+        raise InputError("Which network? Give one, such as resnet20 or my_model.py:make.")
+    ours = ("architecture", *(option.name for option in OPTIONS if option.group == MODULE))
+    theory = ("samples", "statistics", "level", "parameters", "momentum", "seed")
+    for name in given:
+        if name not in (*ours, *theory, "chart", "save_data", "json"):
+            raise InputError(
+                f"--{name.replace('_', '-')} is for architectures. With --data the network is a "
+                "module, which says itself what it is. Leave it out."
+            )
+    settings = opt.defaults(OPTIONS) | given
+    deliver = Delivery(given)
+    with users_code(settings["seed"]):
+        with output.working("Loading"):
+            model, data = loaded(settings | {"model": settings["architecture"]})
+        with interruptible():
+            from normscope.prediction import predict
+
+            named = settings["parameters"]
+            made = predict(
+                model,
+                data,
+                parameters=None if named in (None, "all") else opt.names(named),
+                **{n: settings[n] for n in ("samples", "statistics", "level", "seed")},
+            )
+            found = _Module(made, settings["momentum"], settings["widths"] or ())
+            found.summary()  # a width or a momentum that cannot be is found before files are made
+    return deliver(found)
+
+
+@dataclass(frozen=True)
+class _Module:
+    """The prediction of a module, and of networks of other widths."""
+
+    prediction: Any
+    momentum: float
+    widths: tuple[float, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """What ``Prediction.from_dict`` reads, with critical_lr and other widths added."""
+        made = self.prediction
+        wider = [made.scaled(width) for width in self.widths]
+        rates = [p.row(self.momentum)["critical_lr"] for p in (made, *wider)]
+        shown = [p.to_dict() | {"critical_lr": r} for p, r in zip(wider, rates[1:], strict=True)]
+        extra = {"critical_lr": rates[0], "momentum": self.momentum, "wider": shown}
+        return made.to_dict() | extra
+
+    def chart(self) -> Any:
+        """Each layer's share of lambda_max."""
+        return self.prediction.chart()
+
+    def summary(self) -> str:
+        """What is printed."""
+        return self.prediction.summary(self.momentum, self.widths)
+
+
 class _Request:
     """What was asked, defaults filled in, and how to predict a network of it."""
 
     def __init__(self, given: dict[str, Any]) -> None:
-        if "architecture" not in given:
-            from normscope.spec.names import FORMS
+        from normscope.spec.names import FORMS
 
+        if "architecture" not in given:
             raise InputError(
                 "Which network? Give an architecture such as "
                 f"{', '.join(FORMS.values())}, or a --config file that has one."
+            )
+        if given["architecture"].partition(":")[0] not in FORMS:
+            raise InputError(
+                f"Unknown architecture {given['architecture']!r}. Give one such as "
+                f"{', '.join(FORMS.values())}; a module, such as resnet20 or my_model.py:make, "
+                "needs --data."
             )
         self.given = given
         self.settings = opt.defaults(OPTIONS) | given
@@ -117,8 +202,10 @@ class _Request:
             [self.network(norm, gamma) for gamma in gammas],
             samples=self.settings["samples"],
             theory=theories,
-            parameters=self.settings["parameters"],
-            inputs=self.inputs,
+            parameters=self.settings["parameters"] or "weights",
+            data=self.inputs,
+            statistics=self.settings["statistics"],
+            level=self.settings["level"],
             seed=self.settings["seed"],
         )  # type: ignore[return-value]  # several specs give a set
 
@@ -168,7 +255,7 @@ class _Answer:
         from normscope.theory import THEORIES
 
         request = self.request
-        theories = request.theories if "theory" in request.given else THEORIES[:3]
+        theories = request.theories if "theory" in request.given else THEORIES[:3]  # of Figure 1
         gammas = request.gammas if len(request.gammas) > 1 else _grid(request.gammas)
         plain, left_out = request.family(None, (None,), theories)
         normed, more = request.family(request.norm or "batch", gammas, theories)

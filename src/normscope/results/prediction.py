@@ -13,10 +13,11 @@ from normscope.checks import Array, checked_positive
 from normscope.errors import InputError, TheoryError
 from normscope.record import Record
 from normscope.results.base import DataFrame, Drawable, framed
-from normscope.results.gradient_kernel import numbers
+from normscope.results.gradient_kernel import doubts, numbers
 from normscope.spec import NetworkSpec
 
 NUMBERS = ("lambda_max", "lambda_max_split", "lower", "upper", "trace", "mean_eigenvalue")
+WIDER = ("lambda_max", "lambda_max_split", "mean_direction", "trace")
 SHOWN = (  # columns of a summary
     *("norm", "gamma", "last_norm", "theory", "samples"),
     *("lambda_max", "lower", "upper", "trace", "critical_lr"),
@@ -188,6 +189,8 @@ class Prediction(Drawable):
         samples = math.inf if self.samples is None else float(self.samples)
         made = numbers(kernels, samples=samples, outputs=self.outputs, channels=channels)
         parts = tuple(_wider(part, factor) for part in self.contributions)
+        level = self.level or ""
+        narrow = doubts(vars(self), samples=samples, level=level)
         count = sum(part.parameters for part in parts)
         return replace(
             self,
@@ -201,6 +204,10 @@ class Prediction(Drawable):
             contributions=parts,
             kernels=kernels,
             head_channels=channels,
+            flags=(
+                *(f for f in self.flags if f not in narrow),
+                *doubts(made, samples=samples, level=level),
+            ),
             width=self.width * factor,
             alpha=None,
             kappa1=None,
@@ -236,9 +243,33 @@ class Prediction(Drawable):
             "flags": self.reason or "",
         }
 
-    def summary(self, momentum: float = 0.0) -> str:
-        """A few lines of plain text."""
-        return PredictionSet((self,)).summary(momentum)
+    def summary(self, momentum: float = 0.0, widths: Sequence[float] = ()) -> str:
+        """A few lines of plain text; with ``widths`` also for networks so many times as wide."""
+        if self.spec is not None:
+            return PredictionSet((self, *map(self.scaled, widths))).summary(momentum)
+        wider = [self.scaled(width) for width in widths]
+        rows = [["width", *WIDER, "critical_lr"]]
+        for one in (self, *wider):
+            known = one.lambda_max is not None
+            rate = one.critical_lr(momentum) if known else None
+            values = [f"x {one.width:g}", *(getattr(one, name) for name in WIDER), rate]
+            rows.append([_cell(value, "") for value in values])
+        shares = sorted(zip(self.per_layer, self.layers, strict=True), reverse=True)[:3]
+        total = float(self.per_layer.sum())
+        lines = [f"{self.network}: {self._setting()}", *_aligned(rows)]
+        if total > 0:
+            said = ", ".join(f"{name} {100 * value / total:.0f} %" for value, name in shares)
+            lines.append(f"largest shares of lambda_max: {said}")
+        lines += [f"- {note}" for note in self.assumptions]
+        flags = dict.fromkeys(flag for one in (self, *wider) for flag in one.flags)
+        return "\n".join(lines + [f"! {flag}" for flag in flags])
+
+    def _setting(self) -> str:
+        samples = "infinitely many" if self.samples is None else self.samples
+        return (
+            f"F = J^T J / T over {self.num_parameters:,} parameters ({self.parameters}), "
+            f"{samples} samples, level {self.level}"
+        )
 
     def __repr__(self) -> str:
         value = "None" if self.lambda_max is None else f"{self.lambda_max:.6g}"
@@ -308,13 +339,17 @@ class PredictionSet(Drawable, Sequence[Prediction]):
         rows = [p.row(momentum) for p in self]
         text = [list(SHOWN)]
         text += [[_cell(row[column], column) for column in SHOWN] for row in rows]
-        widths = [max(len(line[i]) for line in text) for i in range(len(SHOWN))]
-        lines = ["  ".join(c.rjust(w) for c, w in zip(x, widths, strict=True)) for x in text]
+        lines = _aligned(text)
         flags = dict.fromkeys(flag for p in self for flag in p.flags)
         return "\n".join(lines + [f"! {flag}" for flag in flags])
 
     def __repr__(self) -> str:
         return f"PredictionSet({len(self)} predictions)"
+
+
+def _aligned(rows: list[list[str]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(c.rjust(w) for c, w in zip(row, widths, strict=True)) for row in rows]
 
 
 def _cell(value: Any, column: str) -> str:

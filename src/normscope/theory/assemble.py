@@ -94,7 +94,7 @@ def assembled_from_data(
     if spec.last_norm not in (None, "mean"):
         raise TheoryError(
             f"Real inputs are covered without norm on the outputs and with last_norm='mean'. Got "
-            f"{spec.last_norm!r}. Leave inputs out, or measure the network on the data."
+            f"{spec.last_norm!r}. Leave data out, or measure the network on the data."
         )
     _check_real_variances(spec)
     size = len(gram)
@@ -298,7 +298,7 @@ def _check_real_variances(spec: NetworkSpec) -> None:
         if layer.norm is not None and layer.norm.gamma == 0:
             raise TheoryError(
                 f"gamma is 0 in layer {number}: the signal is blocked, and the kernel on real data "
-                "vanishes. Use a positive gamma, or leave inputs out for the limit."
+                "vanishes. Use a positive gamma, or leave data out for the limit."
             )
 
 

@@ -32,33 +32,39 @@ class PairwiseGram:
     tildes: Array  # (L, T, T), backward kernel of each layer
 
 
-def input_gram(inputs: object) -> Array:
-    """X X^T / N_0 of real inputs (T, ...), checked for NaN and for too few samples."""
+def checked_inputs(inputs: object) -> Array:
+    """Real inputs (T, ...), checked for NaN and for too few samples."""
     try:
         data = np.asarray(inputs)
         data = data if np.iscomplexobj(data) else np.asarray(data, dtype=float)
     except (TypeError, ValueError, RuntimeError) as error:
         raise InputError(
-            f"inputs must be an array of real numbers, one sample per row, or a DataSet. Got "
+            f"data must be an array of real numbers, one sample per row, or a DataSet. Got "
             f"{type(inputs)!r}, which is not: {error}"
         ) from None
     if np.iscomplexobj(data):
-        raise InputError("inputs must be real numbers. Got complex ones; take real or imag.")
+        raise InputError("data must be real numbers. Got complex ones; take real or imag.")
     if data.ndim < 2 or data.shape[0] < 2:
         raise InputError(
-            "inputs must hold at least two samples, one per row: (samples, features). "
+            "data must hold at least two samples, one per row: (samples, features). "
             f"Got shape {data.shape}."
         )
     if not np.isfinite(data).all():
         row = int(np.flatnonzero(~np.isfinite(data.reshape(len(data), -1)).all(axis=1))[0])
-        raise InputError(f"inputs contain NaN or infinity, first in sample {row}. Clean the data.")
-    flat = data.reshape(len(data), -1)
-    largest = float(np.abs(flat).max(initial=0.0))
+        raise InputError(f"data contain NaN or infinity, first in sample {row}. Clean the data.")
+    largest = float(np.abs(data).max(initial=0.0))
     if largest > LARGEST:
         raise InputError(
-            f"inputs are as large as {largest:.3g}: their products leave the range of float64. "
+            f"data are as large as {largest:.3g}: their products leave the range of float64. "
             "Standardize the data."
         )
+    return np.asarray(data)
+
+
+def input_gram(inputs: object) -> Array:
+    """X X^T / N_0 of real inputs (T, ...)."""
+    data = checked_inputs(inputs)
+    flat = data.reshape(len(data), -1)
     return np.asarray(flat @ flat.T / flat.shape[1])
 
 
@@ -110,7 +116,7 @@ def pairwise_gram(spec: NetworkSpec, gram: Array) -> PairwiseGram:
         raise TheoryError(
             "Real inputs are covered for dense networks without residual branches: pixels of real "
             "images are correlated, and the convolutional theory needs homogeneous positions. "
-            "Leave inputs out, or measure the network on the data (fisher, top_eigenvalues)."
+            "Leave data out, or measure the network on the data (fisher, top_eigenvalues)."
         )
     hats, passed = [gram], []
     for layer in spec.layers[:-1]:
@@ -197,7 +203,7 @@ def _normalised(kernel: Array, kind: str | None, gamma: float) -> tuple[Array, A
         silent = np.flatnonzero(np.diag(kernel) == 0)
         if silent.size:
             raise InputError(
-                f"Sample {silent[0]} of inputs is zero, and there are no biases: layer norm would "
+                f"Sample {silent[0]} of data is zero, and there are no biases: layer norm would "
                 "divide by its spread, which is zero. Leave it out, or use bias_variance > 0."
             )
         scale = gamma**2 / np.sqrt(np.outer(np.diag(kernel), np.diag(kernel)))

@@ -264,6 +264,8 @@ def _layer_normed(sums: Sums, seed: int) -> Draft:
         return _centred_layer_norm(draft, sums)
     if sums.q_t <= 0:
         raise TheoryError("Layer norm on the outputs divides by their spread, which is zero here.")
+    if sums.a1 == 0:
+        return _vanished(draft, NO_GRADIENT)
     made = output_norm_estimate(sums.q_t, sums.q_st, **terms, outputs=sums.outputs, seed=seed)
     draft.trace = (sums.outputs - 2) * made.eta1 * sums.a1
     draft.lambda_max, draft.lower, draft.upper = made.lambda_max, made.lower, made.upper

@@ -42,7 +42,7 @@ def predict(
     samples: int | None = ...,
     theory: str = ...,
     parameters: str = ...,
-    inputs: ArrayLike | Images | None = ...,
+    data: ArrayLike | Images | None = ...,
     outputs: ArrayLike | None = ...,
     statistics: str = ...,
     level: str | None = ...,
@@ -55,7 +55,7 @@ def predict(
     samples: int | None = ...,
     theory: str | tuple[str, ...] = ...,
     parameters: str = ...,
-    inputs: ArrayLike | Images | None = ...,
+    data: ArrayLike | Images | None = ...,
     outputs: ArrayLike | None = ...,
     statistics: str = ...,
     level: str | None = ...,
@@ -65,9 +65,9 @@ def predict(
     spec: NetworkSpec | Sequence[NetworkSpec],
     *,
     samples: int | None = None,
-    theory: str | tuple[str, ...] = "corrected",
+    theory: str | tuple[str, ...] = GRAPH,
     parameters: str = "weights",
-    inputs: ArrayLike | Images | None = None,
+    data: ArrayLike | Images | None = None,
     outputs: ArrayLike | None = None,
     statistics: str = "batch",
     level: str | None = None,
@@ -78,15 +78,16 @@ def predict(
     Args:
         spec: one network, or several (then all are computed in one vectorised call).
         samples: T; None is the limit T to infinity.
-        theory: ``"corrected"`` (batch norm in train mode, full Jacobian), ``"frozen"``
-            (statistics held constant), ``"wei2019"`` (as printed) or ``"wei2019-as-plotted"``
-            (as in the paper's figures: the positions of convolutions are counted right, dense
-            networks are as printed), or ``"graph"`` (kernels passed forward node by node: every
-            order of 1/T, real inputs with every norm, convolutions with their borders); a tuple
-            gives all of them. Without batch norm only ``"wei2019"`` differs.
+        theory: ``"graph"`` (kernels passed forward node by node: every order of 1/T, real inputs
+            with every norm, convolutions with their borders), or recursions of the papers:
+            ``"corrected"`` (batch norm in train mode, full Jacobian, terms of order 1/T left out),
+            ``"frozen"`` (statistics held constant), ``"wei2019"`` (as printed) or
+            ``"wei2019-as-plotted"`` (as in the paper's figures: the positions of convolutions are
+            counted right, dense networks are as printed); a tuple gives all of them. Without batch
+            norm only ``"wei2019"`` differs from ``"corrected"``.
         parameters: ``"weights"``, as in the papers, or ``"all"``: biases, gamma and beta too
             (Wei's theories have weights only).
-        inputs: real data in place of iid Gaussian inputs, an array (samples, features) or a
+        data: real inputs in place of iid Gaussian inputs, an array (samples, features) or a
             ``DataSet``; dense networks, for ``"graph"`` all.
         outputs: outputs (samples, classes) of one network before a norm on the outputs; layer,
             batch and variance norm there divide by their spread, which differs from network to
@@ -124,21 +125,21 @@ def predict(
     checked_seed(seed)
     count = _checked_samples(samples)
     realised = None if outputs is None else _realised(outputs, specs, count)
-    if inputs is not None:
+    if data is not None:
         if realised is not None:
             raise InputError(
-                "inputs and outputs were both given. outputs serve layer, batch and variance norm "
+                "data and outputs were both given. outputs serve layer, batch and variance norm "
                 "on the outputs, which the theory does not cover for real inputs: leave one out."
             )
-        known = _from_data(specs, others, samples, parameters, inputs) if others else []
+        known = _from_data(specs, others, samples, parameters, data) if others else []
     else:
         count = count if realised is None else len(realised)
         known = _from_theory(specs, others, count, parameters, seed, realised)
-    data = inputs.images if isinstance(inputs, Images) else inputs
+    rows = data.images if isinstance(data, Images) else data
 
     def graph(of: NetworkSpec) -> Prediction:
         return predict_spec(
-            of, data, count, parameters, realised, statistics=statistics, level=level, seed=seed
+            of, rows, count, parameters, realised, statistics=statistics, level=level, seed=seed
         )
 
     rest = iter(known)
@@ -186,13 +187,13 @@ def _from_data(
     theories: tuple[str, ...],
     samples: int | None,
     parameters: str,
-    inputs: ArrayLike | Images,
+    data: ArrayLike | Images,
 ) -> list[Prediction]:
-    rows = inputs.images if isinstance(inputs, Images) else inputs
+    rows = data.images if isinstance(data, Images) else data
     gram = input_gram(rows)
     if samples not in (None, len(gram)):
         raise InputError(
-            f"samples = {samples} contradicts the {len(gram)} rows of inputs. Leave samples out: "
+            f"samples = {samples} contradicts the {len(gram)} rows of data. Leave samples out: "
             "with real data T is the number of rows."
         )
     made = []
@@ -200,7 +201,7 @@ def _from_data(
         features = np.asarray(rows)[0].size
         if features != math.prod(spec.input_shape):
             raise InputError(
-                f"inputs have {features} features a sample, but the network takes "
+                f"The data has {features} features a sample, but the network takes "
                 f"{math.prod(spec.input_shape)}. Check the input width of the spec."
             )
         for theory in theories:
@@ -208,7 +209,7 @@ def _from_data(
                 raise TheoryError(
                     f"Real inputs with batch norm are covered by theory='frozen' only. Got "
                     f"{theory!r}: the train-mode theory assumes uncorrelated inputs. Pass "
-                    "theory='frozen', leave inputs out, or measure the network on the data."
+                    "theory='frozen', leave data out, or measure the network on the data."
                 )
             made.append(assembled_from_data(spec, gram, theory=theory, parameters=parameters))
     return made

@@ -11,7 +11,7 @@ import pytest
 import normscope as ns
 from normscope.cli import main
 from normscope.cli.predict import OPTIONS
-from normscope.results import PredictionSet
+from normscope.results import Prediction, PredictionSet
 
 PAPER = ["mlp:784-1000-1000-1000-10", "--bias-variance", "0.5", "--momentum", "0.9"]
 SMALL = "mlp:20-30-30-5"
@@ -79,14 +79,16 @@ SETTINGS = [
     (["--samples", "inf"], {}, {}),
     (["--theory", "frozen"], {}, {"theory": ("frozen",)}),
     (["--parameters", "all"], {}, {"parameters": "all"}),
+    (["--norm", "batch", "--samples", "40", "--statistics", "frozen"], {"norm": "batch"},
+     {"samples": 40, "statistics": "frozen"}),
+    (["--samples", "40", "--level", "homogeneous"], {}, {"samples": 40, "level": "homogeneous"}),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("flags", "spec", "call"), SETTINGS, ids=str)
 def test_every_flag_reaches_the_api(flags, spec, call, capsys):
     found = PredictionSet.from_dict(as_json([SMALL, *flags], capsys))
-    arguments = {"theory": ("corrected",)} | call
-    assert found == ns.predict([ns.mlp([20, 30, 30, 5], **spec)], **arguments)
+    assert found == ns.predict([ns.mlp([20, 30, 30, 5], **spec)], **call)
 
 
 @pytest.mark.parametrize(("name", "value"), [("kernel", 2), ("stride", 2), ("padding", 1),
@@ -106,7 +108,7 @@ def test_inputs_from_a_file(capsys, tmp_path):
     data = np.random.default_rng(0).normal(size=(12, 20))
     np.save(tmp_path / "x.npy", data)
     found = PredictionSet.from_dict(as_json([SMALL, "--inputs", tmp_path / "x.npy"], capsys))
-    assert found[0].lambda_max == ns.predict(ns.mlp([20, 30, 30, 5]), inputs=data).lambda_max
+    assert found[0].lambda_max == ns.predict(ns.mlp([20, 30, 30, 5]), data=data).lambda_max
 
 
 def test_a_toml_file_holds_the_same_keys_and_flags_win(capsys, tmp_path):
@@ -329,3 +331,70 @@ def test_a_missing_extra_names_the_installation(missing, package, tmp_path):
     assert f"needs the package {package!r}" in done.stderr
     assert "pip install 'normscope[report]'" in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+MODEL = """
+from torch import nn
+
+def make():
+    return nn.Sequential(nn.Linear(6, 40), nn.BatchNorm1d(40), nn.ReLU(), nn.Linear(40, 3))
+"""
+DATA = """
+import torch
+
+def loader():
+    x = torch.randn(64, 6, generator=torch.Generator().manual_seed(0))
+    return [(x[:32], None), (x[32:], None)]
+"""
+
+
+@pytest.fixture
+def own(tmp_path):
+    """A module and its data, as files of the user."""
+    for name, text in (("model", MODEL), ("data", DATA)):
+        (tmp_path / f"{name}.py").write_text(text)
+    return [f"{tmp_path / 'model.py'}:make", "--data", f"{tmp_path / 'data.py'}:loader"]
+
+
+def test_a_module_on_its_data(own, capsys):
+    words = [*own, "--momentum", "0.9", "--statistics", "frozen", "--level", "homogeneous",
+             "--parameters", "weight,bias", "--widths", "2,4"]  # fmt: skip
+    found = as_json(words, capsys)
+    made = Prediction.from_dict(found)
+    assert (made.statistics, made.level, made.samples) == ("frozen", "homogeneous", 32)
+    assert set(made.per_kind) == {"weight", "bias"}
+    assert found["critical_lr"] == made.critical_lr(0.9)
+    wider = [Prediction.from_dict(one) for one in found["wider"]]
+    assert [one.lambda_max for one in wider] == [made.scaled(k).lambda_max for k in (2, 4)]
+    shown = output(words, capsys).out
+    assert "3 samples" not in shown
+    assert f"{made.scaled(4).lambda_max:.5g}" in shown
+    assert "largest shares of lambda_max" in shown
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (["--norm", "batch"], ["--norm is for architectures"]),
+        (["--theory", "wei2019"], ["--theory is for architectures"]),
+        (["--widths", "0"], ["width must be a number above 0"]),
+        (["--momentum", "2"], ["momentum"]),
+        (["--level", "grams"], ["Did you mean 'gram'"]),
+        (["--parameters", "conv"], ["selects nothing"]),
+        (["--statistics", "moving"], ["'moving'"]),
+    ],
+    ids=" ".join,
+)
+def test_bad_input_with_a_module(words, parts, own, capsys):
+    message = error([*own, *words], capsys)
+    for part in parts:
+        assert part in message
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [(["resnet20"], "needs --data"), ([SMALL, "--widths", "2"], "--widths is for modules"),
+     (["--data", "digits"], "Which network?")],
+)  # fmt: skip
+def test_a_module_without_data(words, part, capsys):
+    assert part in error(words, capsys)

@@ -57,7 +57,7 @@ def test_the_numbers_are_those_of_the_run(tmp_path, capsys):
     rows, text = shown(tmp_path, capsys, WIDTHS=widths, LR=lr, STEPS=steps, **quick)
     digits = ns.load_data("digits")
     images, labels = digits.images[:256], digits.labels[:256]
-    theory = [ns.predict(ns.mlp(widths), inputs=images.flatten(1)).lambda_max,
+    theory = [ns.predict(ns.mlp(widths), data=images.flatten(1)).lambda_max,
               ns.predict(ns.mlp(widths, norm="batch"), samples=256).lambda_max]  # fmt: skip
     sharpness, ends = [], []
     for norm in ("none", "batch"):

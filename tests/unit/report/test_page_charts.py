@@ -123,7 +123,11 @@ def test_the_trial_shows_each_rate_and_the_constant_prediction():
     assert "lr 0.5: NaN or infinite after 2 updates" in str(found.chart().title.subtitle)
     assert len(marks(drawn(found.chart()), "line")) == 3
     several = replace(found, lr=None, constant=math.nan)
-    assert {row["rate"] for row in rows(several.chart())} == {"your rates", "your rates × 0.1", "your rates × 0.2"}
+    assert {row["rate"] for row in rows(several.chart())} == {
+        "your rates",
+        "your rates × 0.1",
+        "your rates × 0.2",
+    }
     with pytest.raises(InputError, match="no update was made"):
         replace(found, rungs=()).chart()
 

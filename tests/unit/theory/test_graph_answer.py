@@ -41,7 +41,7 @@ def test_infinitely_many_samples_are_the_limit() -> None:
 
 
 def test_terms_add_up() -> None:
-    made = ns.predict(WIDE, inputs=gaussian(40, 30), theory="graph", parameters="all")
+    made = ns.predict(WIDE, data=gaussian(40, 30), theory="graph", parameters="all")
     assert made.level == "gram"
     assert made.samples == 40
     assert made.per_layer.sum() == pytest.approx(made.lambda_max)
@@ -107,7 +107,7 @@ def test_data_that_does_not_fit() -> None:
     graph = residual_mlp((10,), 20, 1)
     with pytest.raises(InputError, match=r"reads samples of shape \(10,\)"):
         predict_graph(graph, data=gaussian(5, 11))
-    with pytest.raises(InputError, match="two samples or more"):
+    with pytest.raises(InputError, match="at least two samples"):
         predict_graph(graph, data=gaussian(1, 10))
     with pytest.raises(InputError, match="NaN or infinity"):
         predict_graph(graph, data=gaussian(4, 10) * np.inf)
@@ -153,3 +153,40 @@ def test_overlaps_of_the_read_out(outputs: int, channels: int) -> None:
         error = np.std(draws) / 60**0.5
         found = overlap_factor(outputs, channels)
         assert abs(found - np.mean(draws)) < 4 * error + 0.002 * found
+
+
+def test_centred_networks_are_not_called_flat() -> None:
+    """tanh without biases: no two samples overlap on average, and the bulk leads."""
+    spec = ns.mlp([30, 300, 1], activation="tanh")
+    limit = ns.predict(spec)
+    assert limit.lambda_max is None
+    assert "centred" in limit.reason
+    with pytest.raises(TheoryError, match="centred"):
+        limit.critical_lr()
+    few = ns.predict(spec, samples=400)  # four numbers would say 0.8
+    assert few.level == "gram"
+    assert few.lambda_max > 10
+    coarse = ns.predict(spec, samples=400, level="homogeneous")
+    assert "may lie several times higher" in coarse.reason
+    assert coarse.upper > few.lambda_max > coarse.lambda_max
+
+
+def test_flags_of_other_widths_are_their_own() -> None:
+    made = predict_graph(residual_mlp((50,), 200, 3, activation="tanh", sw2=1.0),
+                         data=gaussian(40, 50))  # fmt: skip
+    (flag,) = made.scaled(width=100).flags
+    assert flag.count("lower estimate") == 1
+    mean = made.scaled(width=100).mean_direction
+    assert f"({mean:.4g})" in flag
+
+
+@pytest.mark.parametrize("act", ["relu", "tanh"])
+@pytest.mark.parametrize("norm", [None, "batch", "layer"])
+@pytest.mark.parametrize("samples", [None, 8, 300])
+def test_lambda_max_lies_between_its_bounds(act: str, norm: str | None, samples: int) -> None:
+    spec = ns.mlp([40, 60, 60, 3], activation=act, norm=norm)
+    made = ns.predict(spec, samples=samples)
+    finer = made if made.level == "gram" else ns.predict(spec, samples=200, level="gram")
+    assert made.lower <= finer.lambda_max * (1 + 1e-9)
+    assert finer.lambda_max <= made.upper
+    assert made.lambda_max is None or made.lower <= made.lambda_max * (1 + 1e-9)

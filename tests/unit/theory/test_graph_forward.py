@@ -60,7 +60,7 @@ def test_chains_without_batch_norm_are_the_recursions(name: str, parameters: str
 def test_chains_on_data_are_the_pairwise_kernel(spec: ns.NetworkSpec) -> None:
     x = data(12, 20) + 0.3
     found = on(graph_of(spec, parameters="all"), x).theta.sum(0)
-    known = ns.predict(spec, inputs=x, parameters="all", theory="corrected")
+    known = ns.predict(spec, data=x, parameters="all", theory="corrected")
     assert np.linalg.eigvalsh(found)[-1] / 12 == pytest.approx(known.lambda_max, rel=1e-10)
     assert np.trace(found) / 12 * 3 == pytest.approx(known.trace, rel=1e-10)
 
@@ -68,7 +68,7 @@ def test_chains_on_data_are_the_pairwise_kernel(spec: ns.NetworkSpec) -> None:
 def test_frozen_batch_norm_on_data_is_the_pairwise_kernel() -> None:
     spec, x = ns.mlp([20, 50, 40, 3], norm="batch", gamma=1.2), data(12, 20)
     found = on(graph_of(spec, parameters="all"), x, statistics="frozen").theta.sum(0)
-    known = ns.predict(spec, inputs=x, parameters="all", theory="frozen")
+    known = ns.predict(spec, data=x, parameters="all", theory="frozen")
     assert np.linalg.eigvalsh(found)[-1] / 12 == pytest.approx(known.lambda_max, rel=1e-6)
     assert np.trace(found) / 12 * 3 == pytest.approx(known.trace, rel=1e-6)
 

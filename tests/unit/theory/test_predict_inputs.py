@@ -33,7 +33,7 @@ class TestSamples:
         says(error, "at least two samples", "samples = 1", "divide", "samples >= 2")
 
     def test_one_sample_is_fine_without_batch_statistics(self):
-        made = ns.predict(ns.mlp(WIDE), samples=1)
+        made = ns.predict(ns.mlp(WIDE), samples=1, theory="corrected")
         assert made.lambda_max == pytest.approx(made.trace / 3)
 
     @pytest.mark.parametrize("samples", [2, 3])
@@ -43,7 +43,7 @@ class TestSamples:
         says(error, "more than 3", f"Got {samples}", "infinite", "corrected")
 
     def test_few_samples_are_flagged(self):
-        made = ns.predict(ns.mlp(WIDE, norm="batch"), samples=5)
+        made = ns.predict(ns.mlp(WIDE, norm="batch"), samples=5, theory="corrected")
         assert not made.ok
         assert "Only 5 values" in made.reason
 
@@ -77,7 +77,7 @@ class TestOutputs:
             ns.predict(self.LAYER, outputs=good, samples=7)
         says(error, "samples = 7", "5 rows")
         with pytest.raises(InputError) as error:
-            ns.predict(self.LAYER, outputs=good, inputs=np.ones((5, 20)))
+            ns.predict(self.LAYER, outputs=good, data=np.ones((5, 20)))
         says(error, "both given")
         with pytest.raises(TheoryError) as error:
             ns.predict(ns.mlp(WIDE, last_norm="batch"), outputs=good * 0 + 1)
@@ -119,7 +119,7 @@ class TestOutsideTheTheory:
         )
         spec = ns.NetworkSpec((20,), (*hidden, LayerSpec(3, 2.0, 0.0)))
         with pytest.raises(TheoryError) as error:
-            ns.predict(spec)
+            ns.predict(spec, theory="corrected")
         says(error, "share one norm", "1: batch, 2: none", "Measure")
 
     def test_norm_without_mean(self):
@@ -130,7 +130,7 @@ class TestOutsideTheTheory:
 
     def test_norm_inside_residual_branches(self):
         with pytest.raises(TheoryError) as error:
-            ns.predict(ns.residual_mlp(WIDE, norm="batch"))
+            ns.predict(ns.residual_mlp(WIDE, norm="batch"), theory="corrected")
         says(error, "residual", "'batch'", "norm=None")
 
     def test_printed_theory_covers_no_layer_norm(self):
@@ -145,10 +145,10 @@ class TestOutsideTheTheory:
 
     def test_norm_of_a_constant(self):
         with pytest.raises(InputError) as error:
-            ns.predict(ns.mlp(WIDE, weight_variance=0.0, norm="batch"))
+            ns.predict(ns.mlp(WIDE, weight_variance=0.0, norm="batch"), theory="corrected")
         says(error, "weight_variance is 0", "divide by zero", "positive")
         with pytest.raises(InputError) as error:
-            ns.predict(ns.mlp(WIDE, weight_variance=0.0, norm="layer"))
+            ns.predict(ns.mlp(WIDE, weight_variance=0.0, norm="layer"), theory="corrected")
         says(error, "both 0", "divide by zero")
 
     def test_outputs_without_spread(self):
@@ -160,7 +160,7 @@ class TestOutsideTheTheory:
     def test_explosion_beyond_float64(self):
         deep = ns.mlp([10] * 400 + [1], weight_variance=200.0)
         with pytest.raises(TheoryError) as error:
-            ns.predict(deep)
+            ns.predict(deep, theory="corrected")
         says(error, "float64", "layer", "explode", "phase_diagram")
 
 
@@ -169,57 +169,57 @@ class TestRealInputs:
         data = np.ones((4, 20))
         data[2, 3] = np.nan
         with pytest.raises(InputError) as error:
-            ns.predict(ns.mlp(WIDE), inputs=data)
+            ns.predict(ns.mlp(WIDE), data=data)
         says(error, "NaN", "sample 2")
 
     def test_one_sample(self):
         with pytest.raises(InputError) as error:
-            ns.predict(ns.mlp(WIDE), inputs=np.ones((1, 20)))
+            ns.predict(ns.mlp(WIDE), data=np.ones((1, 20)))
         says(error, "two samples", "(1, 20)")
 
     def test_wrong_width(self):
         with pytest.raises(InputError) as error:
-            ns.predict(ns.mlp(WIDE), inputs=np.ones((4, 7)))
+            ns.predict(ns.mlp(WIDE), data=np.ones((4, 7)))
         says(error, "7 features", "20")
 
     def test_samples_that_contradict_the_rows(self):
         with pytest.raises(InputError) as error:
-            ns.predict(ns.mlp(WIDE), inputs=np.ones((4, 20)), samples=5)
+            ns.predict(ns.mlp(WIDE), data=np.ones((4, 20)), samples=5)
         says(error, "samples = 5", "4 rows")
 
     @pytest.mark.parametrize("theory", ["corrected", "wei2019"])
     def test_batch_norm_is_for_the_frozen_theory(self, theory):
         data = np.random.default_rng(0).standard_normal((9, 20))
         with pytest.raises(TheoryError) as error:
-            ns.predict(ns.mlp(WIDE, norm="batch"), inputs=data, theory=theory)
+            ns.predict(ns.mlp(WIDE, norm="batch"), data=data, theory=theory)
         says(error, "theory='frozen'", repr(theory), "measure")
-        assert ns.predict(ns.mlp(WIDE, norm="batch"), inputs=data, theory="frozen").lambda_max > 0
+        assert ns.predict(ns.mlp(WIDE, norm="batch"), data=data, theory="frozen").lambda_max > 0
 
     def test_copies_behind_batch_norm(self):
         data = np.repeat(np.random.default_rng(0).standard_normal((2, 20)), 4, axis=0)
         with pytest.raises(InputError) as error:
-            ns.predict(ns.mlp(WIDE, norm="batch"), inputs=data, theory="frozen")
+            ns.predict(ns.mlp(WIDE, norm="batch"), data=data, theory="frozen")
         says(error, "3 directions", "Found 1", "infinite", "more samples")
 
     def test_convolutions_and_residual_networks(self):
         spec = ns.cnn((1, 4, 5), channels=[3], outputs=2)
         with pytest.raises(TheoryError) as error:
-            ns.predict(spec, inputs=np.ones((4, 20)))
+            ns.predict(spec, data=np.ones((4, 20)), theory="corrected")
         says(error, "dense networks", "correlated", "measure")
         with pytest.raises(TheoryError):
-            ns.predict(ns.residual_mlp(WIDE), inputs=np.ones((4, 20)))
+            ns.predict(ns.residual_mlp(WIDE), data=np.ones((4, 20)), theory="corrected")
 
     def test_norm_on_the_outputs(self):
         with pytest.raises(TheoryError) as error:
-            ns.predict(ns.mlp(WIDE, last_norm="layer"), inputs=np.eye(20))
+            ns.predict(ns.mlp(WIDE, last_norm="layer"), data=np.eye(20), theory="corrected")
         says(error, "'layer'", "last_norm='mean'")
 
     def test_blocked_signal(self):
         with pytest.raises(TheoryError) as error:
-            ns.predict(ns.mlp(WIDE, norm="layer", gamma=0.0), inputs=np.eye(20))
+            ns.predict(ns.mlp(WIDE, norm="layer", gamma=0.0), data=np.eye(20), theory="corrected")
         says(error, "gamma is 0 in layer 1", "positive gamma")
         with pytest.raises(TheoryError) as error:
-            ns.predict(ns.mlp(WIDE, norm="batch", weight_variance=0.0), inputs=np.eye(20),
+            ns.predict(ns.mlp(WIDE, norm="batch", weight_variance=0.0), data=np.eye(20),
                        theory="frozen")  # fmt: skip
         says(error, "weight_variance is 0 in layer 1")
 
@@ -227,21 +227,25 @@ class TestRealInputs:
 class TestDegenerateData:
     @pytest.mark.parametrize("last_norm", [None, "mean"])
     def test_samples_without_gradient(self, last_norm):
-        made = ns.predict(ns.mlp(WIDE, last_norm=last_norm), inputs=np.zeros((5, 20)))
+        made = ns.predict(
+            ns.mlp(WIDE, last_norm=last_norm), data=np.zeros((5, 20)), theory="corrected"
+        )
         assert (made.lambda_max, made.lower, made.upper, made.trace) == (0.0, 0.0, 0.0, 0.0)
         assert "zero or copies" in made.reason
 
     def test_copies_behind_mean_subtraction(self):
-        made = ns.predict(ns.mlp(WIDE, last_norm="mean"), inputs=np.ones((5, 20)))
+        made = ns.predict(ns.mlp(WIDE, last_norm="mean"), data=np.ones((5, 20)), theory="corrected")
         assert (made.lambda_max, made.lower, made.trace) == (0.0, 0.0, 0.0)
 
     def test_a_silent_sample_before_layer_norm(self):
         data = np.random.default_rng(0).standard_normal((6, 20))
         data[3] = 0.0
         with pytest.raises(InputError) as error:
-            ns.predict(ns.mlp(WIDE, norm="layer"), inputs=data)
+            ns.predict(ns.mlp(WIDE, norm="layer"), data=data, theory="corrected")
         says(error, "Sample 3", "zero", "bias_variance > 0")
-        made = ns.predict(ns.mlp(WIDE, norm="layer", bias_variance=0.1), inputs=data)
+        made = ns.predict(
+            ns.mlp(WIDE, norm="layer", bias_variance=0.1), data=data, theory="corrected"
+        )
         assert made.lambda_max > 0
 
     @pytest.mark.parametrize(
@@ -255,8 +259,8 @@ class TestDegenerateData:
     )
     def test_what_is_not_data(self, data, word):
         with pytest.raises(InputError) as error:
-            ns.predict(ns.mlp(WIDE), inputs=data)
-        says(error, "inputs", word)
+            ns.predict(ns.mlp(WIDE), data=data)
+        says(error, "data", word)
 
 
 @pytest.mark.parametrize("spec", [5, None, "mlp"])

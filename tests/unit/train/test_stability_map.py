@@ -148,7 +148,7 @@ def test_a_convolutional_map_has_the_line_that_the_paper_plots(tmp_path):
 def test_only_weights(tmp_path):
     found = stability_map(made_up(tmp_path, simple, trained="weights"))
     spec = ns.mlp([64, 50, 10], norm="batch", gamma=0.5)
-    rate = ns.predict(spec, samples=128).critical_lr(0.9)
+    rate = ns.predict(spec, samples=128, theory="corrected").critical_lr(0.9)
     assert found.theories["corrected"][0] == pytest.approx(rate)
 
 

@@ -63,7 +63,8 @@ def missing(case: Case, limits: ShareLimits) -> Finding | None:
         frozen = any(p.held for p in found.parameters)
         return warning(
             title="The optimizer holds none of the model's trainable parameters: they are missing "
-            "from the optimizer, which has " + ("frozen ones" if frozen else "those of another model"),
+            "from the optimizer, which has "
+            + ("frozen ones" if frozen else "those of another model"),
             evidence=shown,
             meaning="Those that it holds are frozen (requires_grad is False): no update changes "
             "this model."

@@ -110,7 +110,8 @@ def limit(found: dict[str, Any]) -> dict[str, Any]:
 def prediction(network: str, width: int, samples: int, outputs: int = 1,
                **options: Any) -> ns.Prediction:  # fmt: skip
     """The theory of a network with three layers of equal width."""
-    return ns.predict(spec(network, [width] * 3 + [outputs], **options), samples=samples)
+    of = spec(network, [width] * 3 + [outputs], **options)
+    return ns.predict(of, samples=samples, theory="corrected")
 
 
 def overlaps(model: torch.nn.Module, x: torch.Tensor) -> list[tuple[Array, Array]]:

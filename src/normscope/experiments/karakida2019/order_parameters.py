@@ -24,7 +24,7 @@ def observe(table: Table) -> Values:
             if where["norm"]:
                 return common.arccosine_hat(1.0 if name == "qhat" else -1 / (where["samples"] - 1))
             of = common.spec(where["network"], [width] * 4 + [1])
-            return float(predict(of).order_parameters[name][layer])
+            return float(predict(of, theory="corrected").order_parameters[name][layer])
 
         return common.column(table, name, layer, theory, **where)
 

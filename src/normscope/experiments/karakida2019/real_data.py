@@ -20,7 +20,7 @@ def trial(data: str, case: str, width: int, samples: int, seed: int) -> Values:
         return _norms(x, [first, width, width, CLASSES], seed)
     of = [common.spec("relu", [first, width, width, 1], last_norm=n) for n in (None, "mean")]
     matrix = common.gram(of[0], samples, seed, inputs=x)
-    theory = [predict(s, inputs=x.numpy()).lambda_max for s in of]
+    theory = [predict(s, data=x.numpy(), theory="corrected").lambda_max for s in of]
     tops = [common.spectrum(m)["top"] for m in (matrix, common.centred(matrix))]
     return dict(zip((*THEORY, *THEORY.values()), (*tops, *theory), strict=True))
 
@@ -31,7 +31,7 @@ def _norms(x: torch.Tensor, widths: list[int], seed: int) -> Values:
     last = common.spec("relu-layer", widths, norm="layer", last_norm="layer")
     risks = [common.risk(s, len(x), seed, inputs=x) for s in (batch, last)]
     tops = [ns.top_eigenvalues(ns.fisher(risk)).values[0] for risk in risks]
-    made = [predict(s, samples=len(x)) for s in (batch, layer)]
+    made = [predict(s, samples=len(x), theory="corrected") for s in (batch, layer)]
     with torch.no_grad():
         out = common.built(layer, seed)(x).numpy()
     etas = output_norm_statistics(out)

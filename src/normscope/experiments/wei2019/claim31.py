@@ -71,9 +71,9 @@ def _mean_matrix(made: ns.NetworkSpec, inputs: torch.Tensor, seed: int) -> Any:
     return {"of-mean": float(np.linalg.eigvalsh(total)[-1]), "mean-of": float(np.mean(tops))}
 
 
-def predicted(made: ns.NetworkSpec, **options: Any) -> float:
+def predicted(made: ns.NetworkSpec, theory: str = "corrected", **options: Any) -> float:
     """lambda_max of a theory; NaN if it has none."""
-    return float(ns.predict(made, **options).lambda_max or math.nan)
+    return float(ns.predict(made, theory=theory, **options).lambda_max or math.nan)
 
 
 def observe(table: Table) -> Values:
@@ -122,7 +122,7 @@ def _pairs(one: Table) -> Values:
         values = [one("layers", width=n)[:, layer] for n in sizes]
         formulas = []
         for n in sizes:
-            order = ns.predict(spec("pairs", n, None)).order_parameters
+            order = ns.predict(spec("pairs", n, None), theory="corrected").order_parameters
             pair = [[order[f"{k}{end}"][layer] for end in ("", "_st")] for k in ("qhat", "qtilde")]
             own, two = (1 / samples, 1 - 1 / samples)
             (hat, hat_st), (tilde, tilde_st) = pair

@@ -56,7 +56,7 @@ def observe(table: Table) -> Values:
 
     def order(kind: str, gamma: float | None) -> Values:
         size = table.where(kind=kind).values_of("width")[-1]
-        return ns.predict(spec(kind, size, gamma)).order_parameters
+        return ns.predict(spec(kind, size, gamma), theory="corrected").order_parameters
 
     fc: Values = {"kind": "fc", "gamma": None}
     dense = order("fc", None)
@@ -81,7 +81,7 @@ def observe(table: Table) -> Values:
     maps: Values = {"kind": "cnn", "gamma": 1.0}
     plain = maps | {"gamma": None}
     free = order("cnn", None)
-    shape = ns.predict(spec("cnn", 30, None)).spec
+    shape = spec("cnn", 30, None)
     places = shape.positions
     found |= {"eq23-fwd": parts(forward), "eq52": parts(stray), "eq25-printed": parts(printed),
               "eq25-right": parts(right), "eq53-gauss": parts(units)}  # fmt: skip

@@ -13,18 +13,22 @@ from normscope.checks import Array
 from normscope.errors import InputError, TheoryError
 from normscope.refs import NORMSCOPE, Equation
 from normscope.registry import check_choice
-from normscope.results.gradient_kernel import along_top, bulk_leads, numbers, pair_of
+from normscope.results.gradient_kernel import along_top, bulk_leads, doubts, numbers, pair_of
 from normscope.results.prediction import Contribution, Prediction, kinds_of
 from normscope.spec import NetworkSpec
 from normscope.theory.assemble import kappas_of
+from normscope.theory.grams import gram_of
 from normscope.theory.graph.algebra import LEVELS, input_kernel, white_kernel
 from normscope.theory.graph.cost import PART, Cost, check_cost, cost_of, fits
 from normscope.theory.graph.forward import Passed, propagate
 from normscope.theory.graph.nodes import STATISTICS, Affine, BatchNorm, Graph
 from normscope.theory.graph.specs import graph_of
+from normscope.theory.kernel import checked_inputs
+from normscope.theory.meanfield.networks import stack
 from normscope.theory.outputs import Sums, with_output_norm
 
 MANY = 1e8  # samples that stand for infinitely many: what is left is of order 1/MANY
+PATIENCE = 3.0  # seconds that a finer level may take where nobody asked for it
 FEW_ROWS = 256  # samples of an MLP up to which random inputs are drawn for the gram level
 EQUATIONS = tuple(
     str(Equation(NORMSCOPE, f"docs/design/0013, {part}"))
@@ -96,7 +100,7 @@ def predict_graph(
             "Terms of single layers are those of level 'homogeneous', scaled to the total: all of "
             "them at this level take too much memory or time."
         )
-    return _assembled(
+    made = _assembled(
         graph,
         found,
         shares,
@@ -109,6 +113,15 @@ def predict_graph(
         parameters=parameters,
         fields=fields,
     )
+    if level is not None or chosen != "homogeneous" or sides or given is not None or not count:
+        return made
+    finer = cost_of(graph, t, "gram", by_layer=False, trains=trains)
+    if finer.seconds > PATIENCE or not bulk_leads(vars(made), samples=t, fine=False):
+        return made
+    return predict_graph(  # four numbers see the mean of the bulk alone
+        graph, samples=count, statistics=statistics, level="gram", seed=seed, network=network,
+        parameters=parameters, layer_of=layer_of, **fields,
+    )  # fmt: skip
 
 
 def predict_spec(
@@ -127,9 +140,11 @@ def predict_spec(
     data = None if inputs is None else checked_data(graph, inputs)
     if data is not None and samples not in (None, len(data)):
         raise InputError(
-            f"samples = {samples} contradicts the {len(data)} rows of inputs. Leave samples out: "
+            f"samples = {samples} contradicts the {len(data)} rows of data. Leave samples out: "
             "with real data T is the number of rows."
         )
+    if spec.last_norm is not None and data is None and level is None:
+        level = "homogeneous"  # its formulas take one number for all pairs of samples
     made = predict_graph(
         graph,
         data=data,
@@ -159,11 +174,11 @@ def _normed(made: Prediction, spec: NetworkSpec, realised: Array | None, seed: i
         samples=math.inf if made.samples is None else float(made.samples),
         outputs=spec.outputs,
         input_width=math.prod(spec.input_shape),
-        slope=None,
+        slope=_slope(spec, made.samples) if made.level == "homogeneous" else None,
         q_t=float(powers["q"][-1]),
         q_st=float(powers["q_st"][-1]),
         realised=realised,
-        blocked=False,
+        blocked=any(x.norm is not None and x.norm.gamma == 0 for x in spec.layers),
     )
     draft = with_output_norm(spec.last_norm, sums, seed)
     return replace(
@@ -183,6 +198,16 @@ def _normed(made: Prediction, spec: NetworkSpec, realised: Array | None, seed: i
     )
 
 
+def _slope(spec: NetworkSpec, samples: int | None) -> float | None:
+    """How Theta grows with the overlap of two inputs; None where no formula has it."""
+    nets = stack([spec], math.inf if samples is None else samples)
+    try:
+        slope = gram_of(nets, "corrected", "weights").slope
+    except TheoryError:  # norms in residual branches
+        return None
+    return None if slope is None else float(slope[0])
+
+
 def planned_cost(
     graph: Graph, samples: int, *, level: str | None = None, statistics: str = "batch"
 ) -> Cost:
@@ -191,7 +216,6 @@ def planned_cost(
     Example:
         >>> from normscope.spec import mlp
         >>> from normscope.theory.graph.specs import graph_of
-    from normscope.theory.outputs import Sums, with_output_norm
         >>> planned_cost(graph_of(mlp([20, 50, 3], norm="batch")), 100).level
         'gram'
     """
@@ -204,21 +228,15 @@ def planned_cost(
 
 
 def checked_data(graph: Graph, data: Any) -> Array:
-    """The samples as (T, *size), checked for shape, NaN and constant data."""
-    try:
-        found = np.asarray(data, dtype=float)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise InputError(f"data must be an array of real numbers: {error}") from None
+    """The samples as (T, *size), checked for shape and NaN."""
+    found = checked_inputs(data)
     size = graph.shapes[graph.nodes[0].name]
-    if found.ndim < 2 or math.prod(found.shape[1:]) != math.prod(size):
+    features = math.prod(found.shape[1:])
+    if features != math.prod(size):
         raise InputError(
-            f"The network reads samples of shape {size}. Got data of shape {found.shape}, which "
-            "should be (samples, ...). Check the data or the input of the network."
+            f"The data has {features} features a sample ({found.shape}), but the network reads "
+            f"samples of shape {size}. Check the data or the input of the network."
         )
-    if len(found) < 2:
-        raise InputError(f"data must hold two samples or more. Got shape {found.shape}.")
-    if not np.isfinite(found).all():
-        raise InputError("data contain NaN or infinity, which would spread. Clean the data.")
     return found.reshape(len(found), *size)
 
 
@@ -273,7 +291,7 @@ def _assembled(
     layers = tuple(dict.fromkeys(layer_of(name) for name, _ in graph.counts()))
     per_layer = [sum(p.top for p in parts if p.layer == layer) for layer in layers]
     count = max(graph.num_parameters(), 1)
-    flags = _flags(made, parts, level, network)
+    flags = doubts(made, samples=t, level=level)
     return Prediction(
         **{
             "spec": None,
@@ -352,9 +370,9 @@ def _contributions(
 def _rescaled(parts: tuple[Contribution, ...], made: dict[str, Any]) -> tuple[Contribution, ...]:
     """Shares of a coarser level, in the totals of the finer one."""
 
-    def ratio(name: str, total: float) -> float:
+    def ratio(name: str, total: float | None) -> float:
         known = sum(getattr(p, name) for p in parts)
-        return total / known if known else 1.0
+        return total / known if known and total is not None else 1.0
 
     mean = ratio("mean_direction", made["mean_direction"])
     top, trace = ratio("top", made["lambda_max"]), ratio("trace", made["trace"])
@@ -374,35 +392,6 @@ def _powers(found: Passed, shares: Passed) -> dict[str, Array]:
         "qhat_st": np.array([s.inputs_other for s in signals]),
         "qtilde": np.array([shares.gradients[name] for name in found.signals]),
     }
-
-
-def _flags(
-    made: dict[str, Any], parts: tuple[Contribution, ...], level: str, network: str
-) -> tuple[str, ...]:
-    if made["trace"] == 0:
-        return ("No gradient is left: signals or gradients vanish on the way (F = 0).",)
-    flags = []
-    head = sum(p.mean_direction for p in parts if p.head)
-    if bulk_leads(made):
-        ratio = made["lambda_max"] / made["mean_direction"] if made["mean_direction"] > 0 else None
-        by = f"{ratio:.2f} times" if ratio and ratio < 1000 else "far above"
-        flags.append(
-            f"lambda_max is a lower estimate: it is {by} the mean direction "
-            f"({made['mean_direction']:.4g}), so the bulk of the spectrum leads, and its edge lies "
-            "higher at finite width (10 to 50 % at usual ones). Trace and mean direction hold."
-        )
-    elif level != "gram" and head < 0.5 * made["mean_direction"] and _has_bulk(made):
-        flags.append(
-            f"lambda_max is a lower estimate: level={level!r} sees the mean direction and a flat "
-            "bulk alone, and hidden layers carry more than half of it. level='gram' on the data "
-            "shows whether another direction leads."
-        )
-    return tuple(flags)
-
-
-def _has_bulk(made: dict[str, Any]) -> bool:
-    """Whether one sample's own term is large against what all share."""
-    return bool(made["A1"] > 3 * max(made["A2"], 0.0))
 
 
 def _assumptions(graph: Graph, statistics: str, level: str) -> tuple[str, ...]:

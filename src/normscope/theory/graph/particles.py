@@ -19,7 +19,6 @@ from functools import lru_cache
 
 import numpy as np
 from scipy.special import ndtri
-from scipy.stats import qmc
 
 from normscope.checks import Array
 
@@ -32,6 +31,8 @@ CHUNK = 2**15  # pairs of sites at a time
 
 @lru_cache(maxsize=1)
 def _normals() -> Array:
+    from scipy.stats import qmc  # takes a second to import, and residual streams alone need it
+
     points = qmc.Sobol(DIMENSIONS, scramble=True, seed=7).random(POINTS)
     half = ndtri(np.clip(points.T, 1e-12, 1 - 1e-12))
     both = np.concatenate([half, -half], axis=1)
