@@ -34,7 +34,7 @@ def test_the_table(saved, capsys):
     head = next(line for line in lines if "lambda_max of the loss" in line).split()
     a, b = normalized()["sharpness"].largest, hostile()["sharpness"].largest
     assert [float(x) for x in head[-3:]] == pytest.approx([a, b, b / a], rel=1e-3)
-    assert any(re.match(r"\s*appeared\s+ok\s+warning\s+Activations grow", line) for line in lines)
+    assert any(re.match(r"\s*appeared\s+ok\s+note\s+Activations grow", line) for line in lines)
     missing = next(line for line in lines if line.split()[:2] == ["regularization", "zeta"])
     assert missing.split()[-2:] == ["-", "-"]
     found = compare_examinations(normalized(), hostile())

@@ -162,10 +162,10 @@ class _Step:
 
 def _calls(seen: InnerCalls, loss: Any, outputs: Any, targets: Any) -> tuple[LossCall, ...]:
     """Also of the squared loss, which is a formula of ours."""
-    if not seen.seen and isinstance(loss, SquaredLoss):
+    if isinstance(loss, SquaredLoss):  # its own difference may have been seen, or none
         pairs = zip(tensors_in(outputs), loss.compared(outputs, targets), strict=False)
         options = {"reduction": "sum" if loss.summed else "mean"}
-        seen.seen += [("squared", options, f, y) for f, y in pairs]
+        seen.seen = [("squared", options, f, y) for f, y in pairs]
     return seen.calls()
 
 
