@@ -518,7 +518,8 @@ def test_a_target_among_the_inputs_and_images_that_were_viewed():
         found = data_card([Batch(x, column)], x, column)
         assert found.given_away == expected
     wave = torch.linspace(0, 6, 16).sin()
-    images = (wave[:, None] + wave + torch.rand(16, 3, 1, 1)).permute(0, 2, 3, 1)  # channels last
+    images = wave[:, None] + wave + 2 * torch.randn(16, 3, 1, 1)
+    images = images.permute(0, 2, 3, 1)  # channels last
     for made, expected in (
         (images.permute(0, 3, 1, 2).contiguous(), False),
         (images.contiguous().view(16, 3, 16, 16), True),
