@@ -330,7 +330,7 @@ class _Seen:
     """What a few passes show.
 
     Attributes:
-        losses: of each batch.
+        losses: one for each batch.
         pairs: outputs and targets.
         calls: losses inside the user's own.
     """

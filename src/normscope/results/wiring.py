@@ -133,7 +133,7 @@ class Held(Record):
         momentum: momentum of the first group, Adam's beta_1 not counted.
         decays: weight decay by parameter.
         coupled: whether the decay is added to the gradient (L2), not to the weights alone (AdamW).
-        betas: of Adam and its kin; empty for others.
+        betas: those of Adam and its kin; empty for others.
         maximizes: whether it goes uphill.
         still: share of its entries that are in groups of rate 0, without a schedule.
         eps: what Adam and its kin add to the root of the squared gradients; 0 for others.

@@ -116,8 +116,8 @@ class BoundLimits:
     """Thresholds of ``bounded-logits``: share of the loss of equal probabilities that remains.
 
     Attributes:
-        remains: of cosines, that a scale should follow.
-        tanh: of a last activation that is hardly ever meant.
+        remains: share for cosines, which a scale should follow.
+        tanh: share for a last activation that is hardly ever meant.
     """
 
     remains: float = 0.4
