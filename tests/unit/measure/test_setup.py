@@ -146,6 +146,12 @@ def test_targets_that_are_no_probabilities_and_the_loss_itself():
     assert one.log_sum > 1
 
 
+@pytest.mark.parametrize(("factor", "term", "expected"), [(100.0, 0.0, 0.0), (1.0, 50.0, 0.97)])
+def test_other_terms_of_a_loss(factor, term, expected):
+    found = wiring(mlp(), loss=lambda o, t: factor * functional.cross_entropy(o, t) + term)
+    assert found.beside == pytest.approx(expected, abs=0.01)
+
+
 @pytest.mark.parametrize("scale", [0.1, 10.0])
 def test_logits_that_are_cosines(scale):
     def likeness(outputs, targets):
