@@ -76,7 +76,7 @@ class Subject:
         foreign: ids of parameters that it holds beside those of the model.
         evaluation: the same model and loss on the evaluation data; None if there is none.
         practice: the batches that trials take their updates on, in memory.
-        held_out: batches that no trial trains on: evaluation data, or further ones.
+        held_out: further batches, that no trial of a few batches trains on.
         own: the user's optimizer, if one was given.
         allowance: what trials may cost.
     """
@@ -289,13 +289,11 @@ def as_subject(
     chosen = chosen_optimizer(optimizer, model, inertia)
     named = isinstance(chosen.optimizer, str)
     further, once = problem.source, problem.source.once
-    reserve = HELD_OUT if practice and eval_data is None else 0
+    reserve = HELD_OUT if practice else 0
     source, kept, everything = _read(problem, num_batches, population, practice, reserve)
     problem = _as_torch_has_it(replace(problem, source=source), loss)
     practice = max(practice, math.ceil(SAMPLES / source.batches[0].size)) if practice else 0
-    other, held_out = None, tuple(kept.batches[practice : practice + reserve])
-    if eval_data is not None:
-        other, held_out = _evaluation(problem, eval_data, batch_size, source)
+    other = None if eval_data is None else _evaluation(problem, eval_data, batch_size, source)
     return Subject(
         problem=problem,
         population=kept,
@@ -315,7 +313,7 @@ def as_subject(
         foreign=chosen.foreign,
         evaluation=other,
         practice=tuple(kept.batches[:practice]),
-        held_out=held_out,
+        held_out=tuple(kept.batches[practice : practice + reserve]),
         own=chosen.own,
     )
 
@@ -352,18 +350,13 @@ def _as_torch_has_it(problem: Problem, loss: Any) -> Problem:
     return problem
 
 
-def _evaluation(
-    problem: Problem, eval_data: Any, batch_size: int | None, source: Kept
-) -> tuple[Problem, tuple[Batch, ...]]:
-    """The problem on other data, as many batches of it, and a few more of these.
-
-    Data of another kind is refused.
-    """
+def _evaluation(problem: Problem, eval_data: Any, batch_size: int | None, source: Kept) -> Problem:
+    """The problem on other data, as many batches of it; data of another kind is refused."""
     try:
         other = as_problem(
             problem.model, eval_data, problem.objective, batch_size=batch_size, seed=problem.seed
         )
-        kept, more, _ = _read(other, len(source.batches), 0, HELD_OUT)
+        kept, _, _ = _read(other, len(source.batches), 0)
     except InputError as error:
         raise InputError(f"eval_data: {error}") from error
     mine, its = (form_of(s.batches[0]) for s in (source, kept))
@@ -375,7 +368,7 @@ def _evaluation(
     made = replace(other, source=kept)
     if shapes_of(kept.batches[0]) != shapes_of(source.batches[0]):
         _require_runs(made, shapes_of(source.batches[0]))
-    return made, tuple(more.batches[:HELD_OUT])
+    return made
 
 
 def _require_runs(problem: Problem, shapes: str) -> None:

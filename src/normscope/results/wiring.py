@@ -175,6 +175,7 @@ class Wiring(Record):
             the inputs are no numbers.
         ordered: how much the outputs change with the order of the tokens, relative.
         dropping: largest rate of dropout in evaluation mode.
+        beside: share of the loss that does not come from the one torch loss in it, evaluation mode.
         doubling: loss of some samples over the mean loss of their two halves, in evaluation mode: 1
             for a mean, 2 for a sum.
         samples: samples in the batch.
@@ -195,6 +196,7 @@ class Wiring(Record):
     linear: float = NAN
     ordered: float = NAN
     dropping: float = 0.0
+    beside: float = NAN
     doubling: float = NAN
     samples: int = 0
     skipped: dict[str, str] = field(default_factory=dict)

@@ -214,6 +214,8 @@ LINES = [
      {"wiring": replace(call(value=2.3), loss=-2.3)}, "problem"),
     ("loss-sign", {}, {"wiring": replace(WIRING, optimizer=replace(HELD, maximizes=True))},
      "problem"),
+    ("loss-terms", {"wiring": replace(WIRING, beside=0.89)},
+     {"wiring": replace(WIRING, beside=0.91)}, "warning"),
     ("shifted-tokens", {"wiring": replace(WIRING, shift=1)},
      {"wiring": replace(WIRING, shift=2)}, "warning"),
     ("shifted-tokens", {}, {"wiring": replace(WIRING, shift=0)}, "warning"),

@@ -146,6 +146,12 @@ def test_targets_that_are_no_probabilities_and_the_loss_itself():
     assert one.log_sum > 1
 
 
+@pytest.mark.parametrize(("factor", "term", "expected"), [(100.0, 0.0, 0.0), (1.0, 50.0, 0.97)])
+def test_other_terms_of_a_loss(factor, term, expected):
+    found = wiring(mlp(), loss=lambda o, t: factor * functional.cross_entropy(o, t) + term)
+    assert found.beside == pytest.approx(expected, abs=0.01)
+
+
 @pytest.mark.parametrize("scale", [0.1, 10.0])
 def test_logits_that_are_cosines(scale):
     def likeness(outputs, targets):
@@ -518,7 +524,8 @@ def test_a_target_among_the_inputs_and_images_that_were_viewed():
         found = data_card([Batch(x, column)], x, column)
         assert found.given_away == expected
     wave = torch.linspace(0, 6, 16).sin()
-    images = (wave[:, None] + wave + torch.rand(16, 3, 1, 1)).permute(0, 2, 3, 1)  # channels last
+    images = wave[:, None] + wave + 2 * torch.randn(16, 3, 1, 1)
+    images = images.permute(0, 2, 3, 1)  # channels last
     for made, expected in (
         (images.permute(0, 3, 1, 2).contiguous(), False),
         (images.contiguous().view(16, 3, 16, 16), True),

@@ -14,8 +14,8 @@ class MomentumLimits:
     """Thresholds of ``momentum``.
 
     Attributes:
-        most: of SGD, or Adam's beta_1: beyond it more than 100 updates are averaged.
-        eps: of Adam, from which on it warns unless the network clearly learns.
+        most: momentum of SGD, or Adam's beta_1: beyond it more than 100 updates are averaged.
+        eps: that of Adam, from which on it warns unless the network clearly learns.
     """
 
     most: float = 0.99

@@ -422,10 +422,8 @@ def evaluation_data(case: Case, limits: ModeLimits) -> Finding | None:
                               limits.shift))  # fmt: skip
         shown.append(Evidence("variance of the inputs of eval_data / of data", modes.scale_shift))
     enough = min(modes.eval_running.num_samples, modes.running.num_samples) >= limits.seen
-    far = (
-        modes.shift > limits.far_shift
-        or not 1 / limits.far_scale < modes.scale_shift < limits.far_scale
-    )
+    usual = 1 / limits.far_scale < modes.scale_shift < limits.far_scale
+    far = moved and (modes.shift > limits.far_shift or not usual)
     other = far and enough and case.untrained and not modes.running.loss < STARTED * case.chance
     if modes.eval_running.loss <= line and not other:
         return ok(

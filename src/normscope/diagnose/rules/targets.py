@@ -116,8 +116,8 @@ class BoundLimits:
     """Thresholds of ``bounded-logits``: share of the loss of equal probabilities that remains.
 
     Attributes:
-        remains: of cosines, that a scale should follow.
-        tanh: of a last activation that is hardly ever meant.
+        remains: share for cosines, which a scale should follow.
+        tanh: share for a last activation that is hardly ever meant.
     """
 
     remains: float = 0.4
@@ -152,6 +152,35 @@ def bounded_logits(case: Case, limits: BoundLimits) -> Finding | None:
             else "Divide cosines by a temperature of 0.05 to 0.2; do not multiply by it.",
         )
     return None
+
+
+@dataclass(frozen=True)
+class TermLimits:
+    """Thresholds of ``loss-terms``: share of the loss that other terms may have."""
+
+    beside: float = 0.9
+
+
+@rule("loss-terms", "wiring", order=4.3, kind="fact", limits=TermLimits())
+def loss_terms(case: Case, limits: TermLimits) -> Finding | None:
+    """A penalty that drowns the loss of the predictions."""
+    found: Wiring = case["wiring"]
+    call = found.call
+    if call is None or math.isnan(found.beside):
+        return None
+    shown = (Evidence("share of the loss in other terms", found.beside, limits.beside),)
+    if not limits.beside < found.beside <= 1:
+        return None
+    kind = call.kind.replace("_", "-")
+    return warning(
+        title=f"Other terms are {100 * found.beside:.0f} % of the loss ({found.loss:.3g}) and "
+        f"drown the {kind} loss of the predictions ({call.value:.3g})",
+        evidence=shown,
+        meaning="A penalty or second term of this weight decides the gradients: the outputs are "
+        "hardly learned.",
+        advice="Lower the weight of this penalty or regularization until the terms are of about "
+        "the same size.",
+    )
 
 
 @rule("loss-sign", "wiring", order=1, kind="fact")

@@ -219,6 +219,7 @@ def _wiring(
         linear=found.linear,
         ordered=found.ordered,
         dropping=found.dropping,
+        beside=found.beside,
         doubling=found.doubling,
         samples=step.samples,
         skipped=found.skipped or {},

@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 
 from normscope.errors import out_of_memory
 from normscope.measure.probes.run import function_of
-from normscope.measure.setup.inner_calls import DropoutCalls
+from normscope.measure.setup.inner_calls import DropoutCalls, InnerCalls
 from normscope.subject.batch import Batch
 from normscope.subject.graph.recorder import tensors_in
 from normscope.subject.norms import norm_card
@@ -24,6 +24,7 @@ from normscope.subject.statistics import batch_norms
 ROWS = 16  # that are run: exact all the same
 SHIFTED = 0.95  # share of the targets that are the next token
 COPIED = 0.9  # share that are the token itself: then the data repeats, and says nothing
+APART = 1e-3  # relative difference of losses, from which on a line through them is known
 UNSEEN = 1e-3  # change of outputs, relative, that is no more than rounding
 LEAST = 4  # tokens in a sequence
 SHIFTS = (0, 1, 2, 3, -1)  # tokens by which targets may be ahead
@@ -45,6 +46,7 @@ class Looks:
     linear: float = math.nan
     ordered: float = math.nan
     dropping: float = 0.0
+    beside: float = math.nan
     doubling: float = math.nan
     skipped: dict[str, str] | None = None
 
@@ -293,11 +295,16 @@ def _doubling(found: Looks, problem: Problem, batch: Batch) -> str:
     function = function_of(
         problem, every_parameter(problem.model), "running", problem.objective.run
     )
-    values = []
+    values, inner = [], list[float]()
     for part in map(function.prepared, parts):
-        with function.open(), torch.no_grad():
+        calls = InnerCalls(lambda: None)
+        with function.open(), torch.no_grad(), calls:
             values.append(float(function.loss(function(function.values, part), part)))
+        inner += [o["value"] for _, o, _, _ in calls.seen if "value" in o and len(calls.seen) == 1]
     whole, halves = values[0], (values[1] + values[2]) / 2
     if abs(halves) > 1e-12 and math.isfinite(whole / halves):
         found.doubling = whole / halves
+    if len(inner) == len(parts) and abs(inner[1] - inner[2]) > APART * abs(inner[1]):
+        slope = (values[1] - values[2]) / (inner[1] - inner[2])  # a multiple is no other term
+        found.beside = 1 - slope * inner[0] / whole
     return ""
