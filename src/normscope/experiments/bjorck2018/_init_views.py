@@ -8,6 +8,7 @@ import numpy as np
 from scipy import stats
 
 from normscope.experiments.bjorck2018._common import NAMES, slope
+from normscope.experiments.claim import paper_file
 from normscope.experiments.observing import Array, Panel, Panels, Table, Values, curve, parts
 
 WAYS = ("pad", "projection")
@@ -15,18 +16,8 @@ MAIN, TABLE = (18, 54, 90), (18, 19, 54, 55, 90, 91)
 SHOWN = (9, 45, 81, 83)  # layers of Figs 13, 14
 CLASSES = (18, 35, 52, 90)
 KERNEL = CLASSES.index(52)
-PAPER = {  # Tables 1 and 4, in units of 1e-6
-    "batch": {
-        18: (74.4509, 4.56393, 13.0080, 0.295631), 19: (52.0086, 3.42920, 9.15506, 0.262803),
-        54: (19.0210, 2.49563, 3.31031, 0.168555), 55: (16.2719, 2.16015, 2.82755, 0.170799),
-        90: (6.62426, 3.24293, 1.12625, 0.162689), 91: (5.44784, 3.07908, 0.909220, 0.198679),
-    },
-    "none": {
-        18: (63.1433, 36.5324, 40.6954, 36.3081), 19: (53.4921, 19.9664, 29.0620, 19.5912),
-        54: (219.251, 86.3927, 154.601, 83.5946), 55: (68.2446, 20.8266, 45.0409, 19.5185),
-        90: (259.182, 159.253, 180.002, 123.079), 91: (137.431, 86.1152, 93.1557, 64.6625),
-    },
-}  # fmt: skip
+PAPER = {norm: {int(k): cells for k, cells in rows.items()}
+         for norm, rows in paper_file("bjorck2018")["printed"].items()}  # fmt: skip
 DEPTH = np.arange(2, 110).astype(float)  # convolutions but the stem
 
 

@@ -56,10 +56,10 @@ def observe(table: Table) -> Values:
     """Observations of Fig. X, Fig. XIV and Table A."""
     measured = Table([row for row in table.rows if row[0]["at"]])
     plain, bn = {"norm": "none"}, {"norm": "batch"}
+    late = [runs.late_of(measured, **arm) for arm in (plain, bn)]
     made: Values = {"fig10-a": runs.kappa_parts(measured, "kappa_x", (1.0,), plain, bn),
                     "fig10-b": runs.kappa_parts(measured, "kappa_g", (1.0,), plain, bn),
-                    "fig10-c": {"values": runs.late_of(measured, **plain) - runs.late_of(
-                        measured, **bn)}}  # fmt: skip
+                    "fig10-c": {"values": late[0] - late[1]}}  # fmt: skip
     cells = [(depth, setup) for depth in TABLE_A for setup in ARMS]
     made |= {f"tableA-{k}": gain(table, "test", *cell) for k, cell in enumerate(cells, 1)}
     figures = zip(("fig14-a", "fig14-b"), TABLE_A, strict=True)

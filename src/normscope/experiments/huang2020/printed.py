@@ -2,22 +2,15 @@
 
 import numpy as np
 
+from normscope.experiments.claim import paper_file
 from normscope.experiments.observing import Panel, Panels, Table, Values, curve, every_value
 from normscope.results import ConditioningCost
 
 ARMS = ("standard", "WD = 0.0002", "DR = 0.3")
-TABLE_A = {  # top-1 validation errors in percent: without and with BN before the last layer
-    18: ((29.78, 30.07, 30.62), (29.38, 28.96, 29.32)),
-    50: ((23.97, 24.37, 23.81), (23.76, 23.49, 23.47)),
-}
+TABLES = paper_file("huang2020")["printed"]
+TABLE_A, TABLE_B = {int(depth): rows for depth, rows in TABLES["A"].items()}, TABLES["B"]
 IMAGES = 50_000
 DEPTHS = (20, 44, 56, 110)
-TABLE_B = {  # test errors in percent and their deviations: without and with
-    "VGG": (((14.88, 33.90, 89.93, 90.0), (0.47, 7.1, 0.12, 0.0)),
-            ((12.89, 18.40, 23.40, 73.99), (0.20, 0.90, 1.74, 16.0))),
-    "ResNet": (((11.21, 9.90, 9.48, 8.93), (0.14, 0.31, 0.07, 0.22)),
-               ((10.31, 8.99, 8.61, 8.37), (0.25, 0.25, 0.05, 0.07))),
-}  # fmt: skip
 
 
 def trial() -> Values:
