@@ -25,6 +25,7 @@ from normscope.theory.graph.specs import graph_of
 from normscope.theory.outputs import Sums, with_output_norm
 
 MANY = 1e8  # samples that stand for infinitely many: what is left is of order 1/MANY
+LEADS = 4 / 3  # of the mean direction, beside the flat bulk times the spread of the samples
 FEW_ROWS = 256  # samples of an MLP up to which random inputs are drawn for the gram level
 EQUATIONS = tuple(
     str(Equation(NORMSCOPE, f"docs/design/0013, {part}"))
@@ -80,7 +81,8 @@ def predict_graph(
         notes.append(f"Inputs are {count} Gaussian samples drawn with seed {seed}.")
     elif given is None:
         notes.append("Inputs are independent, centred, of unit variance.")
-    sides = graph.shapes[graph.nodes[0].name][1:]
+    size = graph.shapes[graph.nodes[0].name]
+    sides = size[1:]
     start = white_kernel(chosen, t, sides) if given is None else input_kernel(given, chosen)
     with np.errstate(over="ignore", invalid="ignore"):
         found = propagate(
@@ -100,6 +102,7 @@ def predict_graph(
         graph,
         found,
         shares,
+        spread=(1 + math.sqrt(t / math.prod(size))) ** 2 if given is None else _spread(given),
         samples=count,
         statistics=statistics,
         level=chosen,
@@ -253,6 +256,7 @@ def _assembled(
     found: Passed,
     shares: Passed,
     *,
+    spread: float,
     samples: int | None,
     statistics: str,
     level: str,
@@ -273,7 +277,7 @@ def _assembled(
     layers = tuple(dict.fromkeys(layer_of(name) for name, _ in graph.counts()))
     per_layer = [sum(p.top for p in parts if p.layer == layer) for layer in layers]
     count = max(graph.num_parameters(), 1)
-    flags = _flags(made, parts, level, network)
+    flags = _flags(made, level, t, spread)
     return Prediction(
         **{
             "spec": None,
@@ -376,13 +380,11 @@ def _powers(found: Passed, shares: Passed) -> dict[str, Array]:
     }
 
 
-def _flags(
-    made: dict[str, Any], parts: tuple[Contribution, ...], level: str, network: str
-) -> tuple[str, ...]:
+def _flags(made: dict[str, Any], level: str, t: float, spread: float) -> tuple[str, ...]:
     if made["trace"] == 0:
         return ("No gradient is left: signals or gradients vanish on the way (F = 0).",)
     flags = []
-    head = sum(p.mean_direction for p in parts if p.head)
+    bulk = (made["A1"] - made["A2"]) / t  # each of its eigenvalues, were they all equal
     if bulk_leads(made):
         ratio = made["lambda_max"] / made["mean_direction"] if made["mean_direction"] > 0 else None
         by = f"{ratio:.2f} times" if ratio and ratio < 1000 else "far above"
@@ -391,18 +393,25 @@ def _flags(
             f"({made['mean_direction']:.4g}), so the bulk of the spectrum leads, and its edge lies "
             "higher at finite width (10 to 50 % at usual ones). Trace and mean direction hold."
         )
-    elif level != "gram" and head < 0.5 * made["mean_direction"] and _has_bulk(made):
+    elif level != "gram" and spread * bulk > LEADS * made["mean_direction"]:
         flags.append(
             f"lambda_max is a lower estimate: level={level!r} sees the mean direction and a flat "
-            "bulk alone, and hidden layers carry more than half of it. level='gram' on the data "
-            "shows whether another direction leads."
+            "bulk alone. The samples differ mostly along a few directions, and with these one of "
+            "the bulk may lead. Larger batches, or a measurement (top_eigenvalues), tell."
         )
     return tuple(flags)
 
 
-def _has_bulk(made: dict[str, Any]) -> bool:
-    """Whether one sample's own term is large against what all share."""
-    return bool(made["A1"] > 3 * max(made["A2"], 0.0))
+def _spread(data: Array) -> float:
+    """Largest eigenvalue of the centred samples' Gram matrix over the mean of its eigenvalues."""
+    x = data.reshape(len(data), -1)
+    x = x - x.mean(0)
+    vector = np.random.default_rng(0).standard_normal(x.shape[1])
+    for _ in range(20):
+        vector = x.T @ (x @ vector)
+        vector /= max(float(np.linalg.norm(vector)), 1e-300)
+    total = float(np.square(x).sum())
+    return float(np.square(x @ vector).sum()) * (len(x) - 1) / total if total > 0 else 1.0
 
 
 def _assumptions(graph: Graph, statistics: str, level: str) -> tuple[str, ...]:
