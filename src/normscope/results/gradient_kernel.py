@@ -39,7 +39,7 @@ def overlap_factor(outputs: int, channels: int) -> float:
 
 
 BULK = 1.05  # lambda_max over the mean direction from which the bulk of the spectrum leads
-FLAT = 0.5  # mean of the bulk over the mean direction from which its edge may lead
+EDGE = 4 / 3  # what the edge of the bulk may be, over the mean direction, from which it may lead
 CENTRED = 1e-9  # overlap of two samples below which infinitely many have no leading eigenvalue
 
 
@@ -106,21 +106,21 @@ def along_top(total: Array, parts: Array, samples: float) -> Array:
     return np.asarray(_mean(same, other, samples))
 
 
-def bulk_leads(found: dict[str, Any], *, samples: float, fine: bool) -> bool:
+def bulk_leads(found: dict[str, Any], *, samples: float, spread: float) -> bool:
     """Whether the top eigenvector is not the mean over samples, as far as can be seen.
 
     Args:
         found: what ``numbers`` gave.
         samples: T.
-        fine: whether it is from all pairs of samples; else only the mean of the bulk is known,
-            and an edge may stand out beyond the mean direction.
+        spread: largest over mean eigenvalue of the centred samples. Where only the mean of the
+            bulk is known its edge may be that much larger; 0 where all of it is known.
     """
     top, mean = found["lambda_max"], max(found["mean_direction"], 0.0)
-    flat = 0.0 if fine else (found["A1"] - found["A2"]) / samples
-    return top is None or bool(top > BULK * mean or flat > FLAT * mean)
+    edge = spread * (found["A1"] - found["A2"]) / samples
+    return top is None or bool(top > BULK * mean or edge > EDGE * mean)
 
 
-def doubts(found: dict[str, Any], *, samples: float, level: str) -> tuple[str, ...]:
+def doubts(found: dict[str, Any], *, samples: float, level: str, spread: float) -> tuple[str, ...]:
     """Why lambda_max is a lower estimate, or not known."""
     top, mean = found["lambda_max"], found["mean_direction"]
     if found["trace"] == 0:
@@ -130,10 +130,11 @@ def doubts(found: dict[str, Any], *, samples: float, level: str) -> tuple[str, .
             "The network is centred: two samples' gradients do not overlap on average, and "
             "infinitely many samples leave no leading eigenvalue. Give data or samples=.",
         )
-    if not bulk_leads(found, samples=samples, fine=level == "gram"):
+    known = level == "gram"
+    if not bulk_leads(found, samples=samples, spread=0.0 if known else spread):
         return ()
     by = f"{top / mean:.2f} times" if mean > 0 and top < 1000 * mean else "far above"
-    if level == "gram":
+    if known:
         why = (
             f"it is {by} the mean direction ({mean:.4g}), so the bulk of the spectrum leads, and "
             "its edge lies higher at finite width (10 to 50 % at usual ones)."

@@ -102,6 +102,7 @@ class Prediction(Drawable):
             diagonal and off-diagonal, or all pairs of samples.
         outputs: C, for ``"graph"``.
         head_channels: channels that enter the read-out.
+        spread: largest eigenvalue of the centred samples over the mean of all.
         width: factor on the width of every hidden layer; see ``scaled``.
     """
 
@@ -138,6 +139,7 @@ class Prediction(Drawable):
     outputs: int | None = None
     kernels: dict[str, Array] = field(default_factory=dict)
     head_channels: int | None = None
+    spread: float = 0.0
     width: float = 1.0
 
     @property
@@ -190,7 +192,7 @@ class Prediction(Drawable):
         made = numbers(kernels, samples=samples, outputs=self.outputs, channels=channels)
         parts = tuple(_wider(part, factor) for part in self.contributions)
         level = self.level or ""
-        narrow = doubts(vars(self), samples=samples, level=level)
+        narrow = doubts(vars(self), samples=samples, level=level, spread=self.spread)
         count = sum(part.parameters for part in parts)
         return replace(
             self,
@@ -206,7 +208,7 @@ class Prediction(Drawable):
             head_channels=channels,
             flags=(
                 *(f for f in self.flags if f not in narrow),
-                *doubts(made, samples=samples, level=level),
+                *doubts(made, samples=samples, level=level, spread=self.spread),
             ),
             width=self.width * factor,
             alpha=None,

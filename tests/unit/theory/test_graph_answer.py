@@ -92,6 +92,11 @@ def test_a_leading_bulk_makes_a_lower_estimate() -> None:
     assert "lower estimate" in made.reason
     plain = predict_graph(residual_mlp((50,), 200, 3, norm="none"), data=gaussian(40, 50))
     assert plain.ok
+    net = resnet((3, 8, 8), (8, 16, 32), 1, style="pre", shortcut="B")  # measured: 3 % above
+    images = gaussian(16, 3, 8, 8)
+    assert predict_graph(net, data=images).ok
+    alike = images + 2 * gaussian(16, 1, 1, 1)  # measured: twice that
+    assert "lower estimate" in predict_graph(net, data=alike).reason
 
 
 def test_cost_is_said_and_limited() -> None:

@@ -84,7 +84,8 @@ def predict_graph(
         notes.append(f"Inputs are {count} Gaussian samples drawn with seed {seed}.")
     elif given is None:
         notes.append("Inputs are independent, centred, of unit variance.")
-    sides = graph.shapes[graph.nodes[0].name][1:]
+    size = graph.shapes[graph.nodes[0].name]
+    sides = size[1:]
     start = white_kernel(chosen, t, sides) if given is None else input_kernel(given, chosen)
     with np.errstate(over="ignore", invalid="ignore"):
         found = propagate(
@@ -100,10 +101,12 @@ def predict_graph(
             "Terms of single layers are those of level 'homogeneous', scaled to the total: all of "
             "them at this level take too much memory or time."
         )
+    spread = (1 + math.sqrt(t / math.prod(size))) ** 2 if given is None else _spread(given)
     made = _assembled(
         graph,
         found,
         shares,
+        spread=spread,
         samples=count,
         statistics=statistics,
         level=chosen,
@@ -116,7 +119,7 @@ def predict_graph(
     if level is not None or chosen != "homogeneous" or sides or given is not None or not count:
         return made
     finer = cost_of(graph, t, "gram", by_layer=False, trains=trains)
-    if finer.seconds > PATIENCE or not bulk_leads(vars(made), samples=t, fine=False):
+    if finer.seconds > PATIENCE or not bulk_leads(vars(made), samples=t, spread=spread):
         return made
     return predict_graph(  # four numbers see the mean of the bulk alone
         graph, samples=count, statistics=statistics, level="gram", seed=seed, network=network,
@@ -271,6 +274,7 @@ def _assembled(
     found: Passed,
     shares: Passed,
     *,
+    spread: float,
     samples: int | None,
     statistics: str,
     level: str,
@@ -291,7 +295,7 @@ def _assembled(
     layers = tuple(dict.fromkeys(layer_of(name) for name, _ in graph.counts()))
     per_layer = [sum(p.top for p in parts if p.layer == layer) for layer in layers]
     count = max(graph.num_parameters(), 1)
-    flags = doubts(made, samples=t, level=level)
+    flags = doubts(made, samples=t, level=level, spread=spread)
     return Prediction(
         **{
             "spec": None,
@@ -316,6 +320,7 @@ def _assembled(
             "outputs": outputs,
             "kernels": kernels,
             "head_channels": fan,
+            "spread": spread,
             **fields,
         }
     )
@@ -392,6 +397,18 @@ def _powers(found: Passed, shares: Passed) -> dict[str, Array]:
         "qhat_st": np.array([s.inputs_other for s in signals]),
         "qtilde": np.array([shares.gradients[name] for name in found.signals]),
     }
+
+
+def _spread(data: Array) -> float:
+    """Largest eigenvalue of the centred samples' Gram matrix over the mean of its eigenvalues."""
+    x = data.reshape(len(data), -1)
+    x = x - x.mean(0)
+    vector = np.random.default_rng(0).standard_normal(x.shape[1])
+    for _ in range(20):
+        vector = x.T @ (x @ vector)
+        vector /= max(float(np.linalg.norm(vector)), 1e-300)
+    total = float(np.square(x).sum())
+    return float(np.square(x @ vector).sum()) * (len(x) - 1) / total if total > 0 else 1.0
 
 
 def _assumptions(graph: Graph, statistics: str, level: str) -> tuple[str, ...]:

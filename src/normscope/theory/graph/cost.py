@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from normscope.errors import InputError
 from normscope.theory.graph.algebra import LEVELS
-from normscope.theory.graph.nodes import Affine, BatchNorm, Graph
+from normscope.theory.graph.nodes import Activate, Add, Affine, BatchNorm, Graph
 
 MEMORY = 2e9  # bytes a prediction may take
 SECONDS = 600.0  # on one core
@@ -15,7 +15,8 @@ PART = 0.1  # of both, up to which every layer has slices of its own
 RATE = 4e10  # products and sums a second in matrix products
 ENTRIES = 1.5e8  # entries a second through the formulas of one tau
 TAUS = 8.0  # typical number
-WORK = 14  # kernels that a norm holds beside the stack
+WORK = 30  # kernels that are held beside the stacks
+STREAM = 70  # the same where activations act on sums: terms of Theta wait for later slopes
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,10 @@ def cost_of(graph: Graph, samples: float, level: str, *, by_layer: bool, trains:
     """
     shapes = graph.shapes
     sources = len(graph.counts()) if by_layer else 2
+    added = {node.name for node in graph.nodes if isinstance(node, Add)}
+    work = WORK
+    if any(isinstance(n, Activate) and added.intersection(n.inputs) for n in graph.nodes):
+        work = STREAM
     memory, seconds, live = 0.0, 0.01 * len(graph.nodes), 0
     for node in graph.nodes:
         positions = math.prod(shapes[node.name][1:])
@@ -49,7 +54,7 @@ def cost_of(graph: Graph, samples: float, level: str, *, by_layer: bool, trains:
         stack = min(live, sources)
         side, blocks = _side(level, samples, positions)
         size = 8.0 * blocks * side**2
-        memory = max(memory, size * ((3 if isinstance(node, BatchNorm) else 2) * stack + WORK))
+        memory = max(memory, size * ((3 if isinstance(node, BatchNorm) else 2) * stack + work))
         if isinstance(node, Affine):
             seconds += blocks * side**2 * (stack + 1) * 9 / ENTRIES
         elif isinstance(node, BatchNorm):

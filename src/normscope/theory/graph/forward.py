@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -94,13 +94,21 @@ def propagate(
     sources, slots = _sources(graph, by_layer)
     layers = [node.name for node in graph.nodes if isinstance(node, Affine)]
     probes = {name: len(sources) + i for i, name in enumerate(layers)} if gradients else {}
-    run = Run(slots, len(sources) + len(probes), statistics, probes)
+    head, size = _head(graph), len(sources) + len(probes)
+    # what belongs to the last layer is zero before it, and no memory is taken for it
+    late = sum(s.head for s in sources) if head is graph.nodes[-1] and not probes else 0
+    run = Run(slots, max(size - late, 1), statistics, probes)
     left = Counter(name for node in graph.nodes for name in node.inputs)
     left[graph.nodes[-1].name] += 1
     state: dict[str, list[Group]] = {}
     signals: dict[str, Signals] = {}
     for node in graph.nodes:
         rule = rule_of(node)
+        if node is head and run.sources < size:
+            run.sources = size
+            for group in state[node.inputs[0]]:
+                group.terms = [_longer(term, size) for term in group.terms]
+            run.forget(state[node.inputs[0]])
         if not node.inputs:
             terms = [Term("plain", algebra.zeros(run.sources))]
             channels = shapes[node.name][0]
@@ -119,11 +127,18 @@ def propagate(
     channels, out, theta = merged(groups, run)
     small = groups[0].algebra
     powers = {n: float(small.mean_diagonal(theta[i])) for n, i in probes.items()}
-    head = _head(graph)
     fan = shapes[head.inputs[0]][0] if head is not None else channels
     return Passed(
         small, out, theta[: len(sources)], sources, powers, signals, fan, tuple(run.notes)
     )
+
+
+def _longer(term: Term, size: int) -> Term:
+    if term.theta is None:
+        return term
+    theta = np.zeros((size, *term.theta.shape[1:]))
+    theta[: len(term.theta)] = term.theta
+    return replace(term, theta=theta)
 
 
 def _head(graph: Graph) -> Node | None:

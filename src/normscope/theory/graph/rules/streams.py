@@ -170,17 +170,26 @@ def _shortened(group: Group, run: Run) -> Group:
 
 
 def _old_terms(group: Group, made: Group, run: Run) -> list[Term]:
-    """Its terms, averaged as they are and carried on with their slopes in the new law."""
+    """Its terms, averaged as they are and carried on with their slopes in the new law.
+
+    Those with the same slopes become one.
+    """
     algebra = group.algebra
     terms = [part for term in group.terms for part in _plain_terms(term, group, run)]
-    carried = [t for t in terms if t.slopes is not None]
-    overlaps = slope_overlaps(made, carried)
+    alike: dict[bytes, list[Term]] = {}
+    for term in terms:
+        if term.slopes is not None:
+            alike.setdefault(term.slopes().tobytes(), []).append(term)
+    overlaps = slope_overlaps(made, [same[0] for same in alike.values()])
     done = [t for t in terms if t.slopes is None]
-    for term, overlap in zip(carried, overlaps, strict=True):
-        assert term.theta is not None
+    for same, overlap in zip(alike.values(), overlaps, strict=True):
         safe = _safe(algebra, overlap)
-        theta = term.theta if term.closed is None else term.theta * (term.closed / safe)
-        done.append(Term("plain", theta, slopes=term.slopes, closed=safe))
+        theta: Array | float = 0.0
+        for term in same:
+            assert term.theta is not None
+            theta = theta + term.theta * (1.0 if term.closed is None else term.closed / safe)
+        assert isinstance(theta, np.ndarray)
+        done.append(Term("plain", theta, slopes=same[0].slopes, closed=safe))
     return done
 
 
