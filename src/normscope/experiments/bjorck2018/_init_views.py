@@ -121,14 +121,12 @@ EACH: dict[str, Callable[[Table, Table], Any]] = {
     "fig23-bn": lambda a, b: {
         "correlation": (a("fig23") - b("fig23"))[:, 0], "share": (a("fig23") - b("fig23"))[:, 1],
         "gradient": np.log10(_term(a, 4, 54) / _term(b, 4, 54))},
-    "appK": lambda a, b: a("contribution"),
-}  # fmt: skip
+    "appK": lambda a, b: a("contribution")}  # fmt: skip
 HOLDS: dict[str, Callable[[Table, Table], Any]] = {
     "sec3-consistent-scale": lambda a, b: np.all((a("std") > b("std"))[:, 1:-1], 1),
     "sec3-sign": lambda a, b: np.maximum(a("lowest_input"), b("lowest_input")) < 0,
     "sec3-sign-corrected": lambda a, b: np.minimum(a("lowest_input"), b("lowest_input")) >= 0,
-    "appL-favoured": lambda a, b: a("classes")[:, KERNEL].argmax(1) == a("favoured"),
-}
+    "appL-favoured": lambda a, b: a("classes")[:, KERNEL].argmax(1) == a("favoured")}  # fmt: skip
 
 
 def observe(table: Table) -> Values:

@@ -22,8 +22,7 @@ MEAN, VARIANCE, SCALE, SHIFT = "mean", "variance", "scale", "shift"
 ROWS = {  # of Table 2: parts, and the rate that the paper calls best
     "all": ([MEAN, VARIANCE, SCALE, SHIFT], 0.1), "no shift": ([MEAN, VARIANCE, SCALE], 0.1),
     "no scale": ([MEAN, VARIANCE, SHIFT], 0.1), "mean and variance": ([MEAN, VARIANCE], 0.1),
-    "variance": ([VARIANCE], 0.01), "mean": ([MEAN], 0.003), "none": ([], 1e-4),
-}  # fmt: skip
+    "variance": ([VARIANCE], 0.01), "mean": ([MEAN], 0.003), "none": ([], 1e-4)}  # fmt: skip
 NEXT = {"variance": 0.03, "mean": 0.01, "none": 3e-4}  # the next rate of the paper's grid
 INITS = ("xavier", "he", "he-fan-out", "lecun-uniform", "orthogonal")
 DEPTHS = (20, 32, 56, 110)
@@ -150,8 +149,7 @@ def observe(table: Table) -> Values:
         "tab3-warm-far": {"values": log["all"] - log["warm"]},
         "tab3-alternating": {"values": log["all"] - log["alternating"]},
         "appJ-bn-3": {"holds": get["all", "low"] >= 3.0},
-        "appJ-bn-10": {"holds": get["all", "high"] <= 10.0},
-    }  # fmt: skip
+        "appJ-bn-10": {"holds": get["all", "high"] <= 10.0}}  # fmt: skip
     for number, (arm, (_, rate)) in enumerate(ROWS.items(), start=1):
         found = {"below the ceiling": {"holds": get[arm, "low"] >= rate},
                  "learns": {"holds": get[arm, "late"] < CHANCE}}  # fmt: skip

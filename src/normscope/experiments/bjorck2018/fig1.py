@@ -39,8 +39,7 @@ def observe(table: Table) -> Values:
         "fig17-right": parts({
             f"{a} against {b}": test[a] - test[b] for a, b in (
                 ("mean and variance", "variance"), ("mean and variance", "mean"),
-                ("variance", "none"), ("mean", "none"))}),
-    }  # fmt: skip
+                ("variance", "none"), ("mean", "none"))})}  # fmt: skip
 
 
 def panels(table: Table) -> Panels:

@@ -40,8 +40,7 @@ def trial(arm: str, seed: int, data: str = "cifar10", width: int = 8, depth: int
         "noise": np.array(noise),  # (time, absolute and relative)
         "alignment": [found.gradients[k].alignment for k in shown],
         "slope": slope(np.arange(len(variance)).astype(float), np.log10(variance))[0],
-        "loss": found.gradients.loss,
-    }
+        "loss": found.gradients.loss}  # fmt: skip
 
 
 def _noise(net: Any, data: Any, batch: int, rate: float) -> tuple[float, float]:

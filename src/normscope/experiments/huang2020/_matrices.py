@@ -51,8 +51,7 @@ def trial(depth: int, width: int, norm: str, kind: str, samples: int, data: str,
         "resolved": [[bool(np.isfinite(s.kappa(p))) for s in known] for p in SHARES],
         "trace": [s.trace for s in known],
         "factored": found.lambda_max("fisher"),
-        "gradient": [float(slope.norm()) for slope in slopes],
-    }
+        "gradient": [float(slope.norm()) for slope in slopes]}  # fmt: skip
 
 
 def matrices(table: Table) -> list[str]:

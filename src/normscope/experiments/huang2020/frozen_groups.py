@@ -9,8 +9,7 @@ from normscope.sweeps.panels import training_panel
 
 FREEZE = {  # the paper's names: a digit for each group from the input on, 0 is frozen
     "00001": "group[1234].layer*", "00011": "group[123].layer*", "00111": "group[12].layer*",
-    "01111": "group1.layer*", "11111": "",
-}  # fmt: skip
+    "01111": "group1.layer*", "11111": ""}  # fmt: skip
 GROUPS = [*FREEZE.values()]
 ARMS = {name: {"freeze": glob} for name, glob in FREEZE.items()}
 MOST, NONE = ARMS["00001"], ARMS["11111"]

@@ -74,8 +74,7 @@ def observe(table: Table) -> Values:
         "thm3.3-trace": parts(
             {_name(c): at(c, "centred_trace", **centred) for c in square}
             | {f"{_name(c)}, {t} samples": at(c, f"trace{t}", few=t, **centred)
-               for c in square for t in FEW}),
-    }  # fmt: skip
+               for c in square for t in FEW})}  # fmt: skip
     for letter, cell in zip("ab", FIGURE, strict=True):
         seen[f"fig1{letter}-plain"] = at(cell, "top", lambda p: p.lambda_max)
         slow = common.order(table, "centred_top", below=0.5, **_where(cell))

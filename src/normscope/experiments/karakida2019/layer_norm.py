@@ -81,5 +81,4 @@ def observe(table: Table) -> Values:
                       for n in NETS for k in (1, 2) for m in ("mu", "var")}),
         "s74-87": each(lambda n: part(n, "qtilde", 1, slip(n))),
         "s74-87-corrected": parts({f"{n}, {q}, {k}": part(n, q, k)
-                                   for n in NETS for q, k in signals}),
-    }  # fmt: skip
+                                   for n in NETS for q, k in signals})}  # fmt: skip

@@ -20,8 +20,7 @@ ARMS: dict[str, Values] = {  # sizes in units of the paper's 128
     "PN": PN, "PN + gamma decay": {**PN, "decay": True},
     "WN": {"norm": "weight"}, "WN, dropout 0.2": {"norm": "weight", "dropout": 0.2},
     "BN 32": {"size": 1 / 4}, "BN 32, dropout 0.1": {"size": 1 / 4, "dropout": 0.1},
-    "BN 32, dropout 0.2": {"size": 1 / 4, "dropout": 0.2},
-}  # fmt: skip
+    "BN 32, dropout 0.2": {"size": 1 / 4, "dropout": 0.2}}  # fmt: skip
 NAMES = {"train": "training loss", "loss": "validation loss", "accuracy": "validation accuracy"}
 
 

@@ -46,8 +46,7 @@ INTEGRALS: dict[str, Callable[[Array, Array], Array]] = {
     "I2": lambda u, t: (u > 0) * (_relu(t) - u) ** 2,
     "I3": lambda u, t: (u > 0) * (_relu(t) - u) * t,
     "linear": lambda u, t: (t - u) ** 2,
-    "relu": lambda u, t: (t - _relu(u)) ** 2,
-}
+    "relu": lambda u, t: (t - _relu(u)) ** 2}  # fmt: skip
 
 
 def _averages() -> Values:

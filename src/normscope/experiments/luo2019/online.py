@@ -12,8 +12,7 @@ PATHS = {  # method, eta, zeta, end
     "BN, eta=.5, zeta=.25": ("bn", 0.5, 0.25, 16.0),
     "BN, eta=1.5, zeta=.1": ("bn", 1.5, 0.1, 12.0),
     "WN, eta=1": ("bn", 1.0, 0.0, 12.0),
-    "SGD, eta=1": ("sgd", 1.0, 0.0, 12.0),
-}
+    "SGD, eta=1": ("sgd", 1.0, 0.0, 12.0)}  # fmt: skip
 LARGE = (3.0, 4.0, 10.0)  # above the bound 2 of weight norm
 ORDER = ("gamma", "correlation")
 

@@ -12,8 +12,7 @@ SIZES = (2, 4, 8, 32)
 NETS = {  # network, shape of an image, options
     "MLP": ("mlp:768-256-256-10", "3x16x16", {}),
     "ResNet-8": ("resnet8", "3x16x16", {}),
-    "CNN6": ("cnn6", "3x16x16", {"side": 16}),
-}
+    "CNN6": ("cnn6", "3x16x16", {"side": 16})}  # fmt: skip
 
 
 def trial(part: str, steps: int, seed: int) -> Values:

@@ -20,12 +20,10 @@ SHAPES: dict[str, tuple[str, Any]] = {  # network -> data set, widths or shape o
     "cifar-narrow": ("cifar10", [3072, 300, 300, 300, 10]),
     "cifar-cnn": ("cifar10", (3, 32, 32)),
     "digits-fc": ("digits", [64, 60, 60, 10]),
-    "digits-cnn": ("digits", (1, 8, 8)),
-}
+    "digits-cnn": ("digits", (1, 8, 8))}  # fmt: skip
 PLOTTED = "wei2019-as-plotted"
 THEORIES = {  # name -> which parameters: Wei counts weights alone
-    "wei2019": "weights", PLOTTED: "weights", "frozen": "all", "corrected": "all",
-}  # fmt: skip
+    "wei2019": "weights", PLOTTED: "weights", "frozen": "all", "corrected": "all"}  # fmt: skip
 
 
 SHOWN = {"wei2019": "Wei, as printed", PLOTTED: "Wei, as plotted",
