@@ -313,8 +313,8 @@ broken(
     "the norm turns into 0.",
     (r"group\w*.{0,80}(one|single|1) (value|element|channel|number)",
      r"(one|single|1) (value|element|channel|number).{0,60}(norm|group)",
-     r"(output|prediction|logit|answer)s?.{0,60}(constant|same|identical|not depend)",
-     r"(constant|same|identical) (output|prediction|answer)", r"variance (is|of) (0|zero)"),
+     r"norm\w*.{0,60}(constant|zero|eras|kill|lose|same)",
+     r"(constant|zero|eras|kill|lost|lose|same)\w*.{0,60}norm", r"variance (is|of) (0|zero)"),
     groups=64,
 )  # fmt: skip
 broken(
@@ -527,7 +527,7 @@ broken(
     "upscale-saturated-hardtanh", "digits-pixelshuffle-l1-adam",
     "The last bias starts at -1 before a clamp to 0..1: no output gets a gradient.",
     (r"saturat", r"clamp|clip|hardtanh", r"no gradient", r"gradient.{0,60}(zero|vanish|none|0)",
-     r"dead", r"(output|prediction)s?.{0,60}(constant|the same|all 0|zero)"),
+     r"dead"),
     negative_start=True,
 )  # fmt: skip
 

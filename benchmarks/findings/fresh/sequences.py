@@ -717,7 +717,8 @@ broken(
 broken(
     "beats-one-layer-not-in-the-checkpoint", "beats-trained-batchnorm-momentum",
     "The last convolution of the trained network was not in the checkpoint: it is random.",
-    (r"running (statistics|mean|var)", r"(random|untrained|initial|fresh|re-?init)\w*",
+    (r"running (statistics|mean|var)", r"(random|untrained|fresh) (weight|layer|conv|param)",
+     r"(layer|conv\w*|weight)s?\b.{0,60}(random|untrained|re-?initiali)",
      r"(batch norm|statistics).{0,80}(stale|match|differ|fit)",
      r"(eval\w*|train\w*).{0,60}(mode|statistics).{0,60}(differ|gap|disagree)"),
     fault="layer",

@@ -79,7 +79,8 @@ broken(
     "cancer-last-batch-of-one", "cancer-batchnorm-adam",
     "The loader keeps the last batch, which has one row: batch norm raises an error there.",
     (r"(batch|batches) (of|with) (size )?(1|one|a single)\b", r"\blast batch\b", r"drop_last",
-     r"single (sample|row|value)", r"one (sample|row|value)", r"more than 1 value"),
+     r"batch\w*.{0,60}(single|one|1) (sample|row|value)", r"more than 1 value",
+     r"(single|one|1) (sample|row|value).{0,60}batch"),
     rows=449, drop_last=False,
 )  # fmt: skip
 broken(
@@ -135,7 +136,8 @@ broken(
     "wine-standardized-by-row", "wine-selu-momentum",
     "Every row was standardized over its columns (axis=1) instead of every column over its rows.",
     (r"(input|feature|column)s?\b.{0,80}(scale|standardi[sz]|different|range|constant|dominat)",
-     r"\b(row|axis|per[- ]sample)\b", r"standardi[sz]e (each|every|the) (column|feature|input)"),
+     r"\b(by|per|each|every) (row|sample)\b|\baxis\b",
+     r"standardi[sz]e (each|every|the) (column|feature|input)"),
     by_row=True,
 )  # fmt: skip
 broken(
@@ -277,8 +279,8 @@ broken(
     "rooms-layernorm-over-one-output", "rooms-layernorm-rmsprop",
     "A LayerNorm over the one output makes every prediction equal to its bias.",
     (r"(norm|normali[sz])\w*.{0,80}(one|single|1) (value|element|number|feature|output|unit)",
-     r"(output|prediction)s?.{0,60}(constant|same|identical|do not depend|does not depend)",
-     r"(constant|same|identical) (output|prediction|answer)", r"group(s)? of (one|1|a single)\b"),
+     r"group(s)? of (one|1|a single)\b", r"norm\w*.{0,60}(constant|zero|eras|kill|lose|same)",
+     r"(constant|zero|eras|kill|lost|lose|same)\w*.{0,60}norm"),
     end=lambda: nn.LayerNorm(1),
 )  # fmt: skip
 broken(
@@ -363,7 +365,7 @@ broken(
     "counts-likelihood-without-minus", "counts-poisson-adam",
     "The loss is the log-likelihood, its minus sign is missing: training makes it worse.",
     (r"\bsign\b", r"minus", r"(loss|it) .{0,40}(unbounded|no lower|without bound|below)",
-     r"maximi[sz]e", r"negative loss", r"loss is negative", r"diverg"),
+     r"maximi[sz]e", r"negative loss", r"loss is negative"),
     minus=False,
 )  # fmt: skip
 
@@ -493,8 +495,7 @@ broken(
     "discriminator-fakes-in-0-to-1", "discriminator-spectral-hinge-adam",
     "In training the fakes are in 0..1 and the reals in -1..1: only the range tells them apart.",
     (r"(range|scale|mean|distribut)\w*.{0,80}(differ|shift|not match)",
-     r"(differ|shift)\w*.{0,80}(range|scale|mean|distribut)", r"(eval|held-out).{0,60}differ",
-     r"generali[sz]", r"overfit"),
+     r"(differ|shift)\w*.{0,80}(range|scale|mean|distribut)", r"(eval|held-out).{0,60}differ"),
     fakes_in_0_1=True,
 )  # fmt: skip
 broken(
@@ -571,15 +572,16 @@ def gcn(seed, **options):
 broken(
     "gcn-16-layers", "communities-gcn-adam",
     "16 graph convolutions without skips: all nodes become alike (oversmoothing).",
-    (r"over-?smooth", r"collaps", r"(alike|indistinguishable|same|similar|correlat|parallel)",
-     r"vanish", r"(too )?deep|depth", r"skip|residual", r"rank"),
+    (r"over-?smooth", r"collaps", r"vanish", r"too (deep|many layers)|depth", r"skip|residual",
+     r"(node|sample|output|feature|representation|row)s?.{0,60}(alike|same|similar|correlat)",
+     r"low rank|rank (collapse|one|1)"),
     layers=16,
 )  # fmt: skip
 broken(
     "gcn-adjacency-not-normalized", "communities-gcn-adam",
     "The adjacency matrix is not divided by the degrees: signals grow 20 times per layer.",
     (r"(explod|blow|grow)\w*", r"(signal|activation|output|logit)s?.{0,60}(large|times|high)",
-     r"not normali[sz]ed", r"loss.{0,60}(start|initial|first).{0,60}(high|large|above|worse)"),
+     r"not normali[sz]ed"),
     normalized=False, layers=5,
 )  # fmt: skip
 
@@ -757,8 +759,8 @@ def pinn(seed, activation=nn.Tanh):
 broken(
     "pinn-with-relu", "oscillator-pinn-tanh-adam",
     "ReLUs have no second derivative, so the residual of the equation has no gradient.",
-    (r"relu", r"second (order )?derivative", r"no gradient", r"gradient.{0,60}(zero|vanish|tiny)",
-     r"piecewise", r"curvature"),
+    (r"relu.{0,80}(smooth|deriv|linear)", r"second (order )?derivative", r"no gradient",
+     r"gradient.{0,60}(zero|vanish|tiny)", r"piecewise", r"curvature"),
     activation=nn.ReLU,
 )  # fmt: skip
 
@@ -800,7 +802,8 @@ def siren(seed, init=True, w0=12.0):
 broken(
     "siren-default-init", "picture-siren-adam",
     "The sine layers keep PyTorch's default initial weights, which are not divided by w0 = 12.",
-    (r"init", r"(pre-?activation|argument|signal|weight)s?.{0,80}(large|scale|times|high|grow)",
+    (r"init\w* (weight|scale|std|gain|variance)", r"(weight|parameter)s?\b.{0,40}init",
+     r"(pre-?activation|argument|signal|weight)s?.{0,80}(large|scale|times|high|grow)",
      r"chao", r"(explod|grow)\w*", r"sensitiv"),
     init=False,
 )  # fmt: skip
@@ -869,7 +872,7 @@ broken(
     "The time step enters as a bare number of 0 to 999 instead of scaled or embedded.",
     (r"\btime\b.{0,100}(scale|large|unscaled|dominat|embed|standardi[sz])",
      r"(input|signal|activation|pre-?activation)s?.{0,100}(large|scale|times|standardi[sz]|hundred)",
-     r"(scale|standardi[sz]|normali[sz]e)\w* the input", r"loss.{0,80}(start|initial|first)\w*"),
+     r"(scale|standardi[sz]|normali[sz]e)\w* the input",),
     raw_time=True,
 )  # fmt: skip
 
@@ -971,7 +974,7 @@ broken(
     "vae-kl-of-the-wrong-sign", "digits-vae-adam",
     "The KL term is subtracted, so the loss has no lower bound.",
     (r"\bsign\b", r"\bkl\b", r"negative loss", r"loss.{0,60}(negative|unbounded|no lower)",
-     r"diverg", r"below (0|zero)"),
+     r"below (0|zero)"),
     sign=-1.0,
 )  # fmt: skip
 broken(
@@ -1015,8 +1018,7 @@ def denoising(seed, target="clean", clamp=False):
 broken(
     "denoising-clamped-black", "digits-denoising-layernorm-nesterov",
     "The output is clamped to 0..1, and it starts below 0: no gradient comes through the clamp.",
-    (r"clamp", r"clip", r"saturat", r"no gradient", r"gradient.{0,60}(zero|0|vanish|none)",
-     r"(output|prediction)s?.{0,60}(constant|the same|all 0|zero)"),
+    (r"clamp", r"clip", r"saturat", r"no gradient", r"gradient.{0,60}(zero|0|vanish|none)"),
     clamp=True,
 )  # fmt: skip
 broken(
@@ -1102,7 +1104,7 @@ broken(
     "digits-first-batch-only", "digits-residual-rmsnorm-adam-low-rate",
     "next(iter(loader)) was called once: every batch is the first one.",
     (r"(same|identical|repeat\w*|duplicat\w*).{0,40}(batch|sample|data)",
-     r"batch(es)?.{0,60}(same|identical|repeat|duplicat|equal)", r"overfit",
+     r"batch(es)?.{0,60}(same|identical|repeat|duplicat|equal)", r"overfit\w*.{0,40}batch",
      r"(few|only \d+) (different |distinct )?(samples|rows|images)"),
     same_batch=True,
 )  # fmt: skip
@@ -1110,7 +1112,7 @@ broken(
     "digits-penalty-of-all-weights", "digits-residual-rmsnorm-adam-low-rate",
     "A squared penalty of all parameters is added by hand with a factor of 1.",
     (r"penalt", r"regulari[sz]", r"decay", r"\bL2\b", r"(term|loss)\b.{0,60}dominat",
-     r"shrink", r"loss.{0,80}(start|initial|first)\w*.{0,80}(high|large|above|worse|times)"),
+     r"shrink"),
     penalty=1.0,
 )  # fmt: skip
 
@@ -1141,7 +1143,7 @@ broken(
     "digits-deep-default-init", "digits-deep-he-nesterov",
     "13 layers of ReLUs with PyTorch's default initial weights: the signal fades with the depth.",
     (r"vanish", r"(signal|gradient|activation|output)s?.{0,80}(fade|shrink|small|die|decay|vanish)",
-     r"init", r"constant (output|answer)"),
+     r"init\w* (weight|scale|std|gain|variance)", r"(weight|parameter)s?\b.{0,40}init"),
     default_init=True,
 )  # fmt: skip
 broken(
