@@ -285,7 +285,7 @@ broken(
 
 
 @healthy("shapes-cnn-groupnorm-pooled-momentum", "cnn", 250)
-def pooled(seed, groups=4, decay_on_norms=0.0, rate=0.05):
+def pooled(seed, groups=4, decay_on_norms=0.0):
     torch.manual_seed(seed)
     x, y, _, _ = pictures()
     model = nn.Sequential(
@@ -298,7 +298,7 @@ def pooled(seed, groups=4, decay_on_norms=0.0, rate=0.05):
     others = [p for p in model.parameters() if p.ndim > 1]
     optimizer = torch.optim.SGD(
         [{"params": others, "weight_decay": 5e-4},
-         {"params": norms, "weight_decay": decay_on_norms}], rate, momentum=0.9,
+         {"params": norms, "weight_decay": decay_on_norms}], 0.02, momentum=0.9,
     )  # fmt: skip
     return Parts(
         model, batches(x[:1200], y[:1200], size=32, seed=seed), optimizer, "cross_entropy",

@@ -72,7 +72,7 @@ def tagger(seed, padding=-100):
 
     return Parts(
         model, batches(words[:900], train, size=30, seed=seed),
-        torch.optim.SGD(model.parameters(), 0.1, momentum=0.9, nesterov=True),
+        torch.optim.SGD(model.parameters(), 0.3, momentum=0.9, nesterov=True),
         nn.CrossEntropyLoss(ignore_index=-100),
         eval_data=batches(words[900:], tags[900:].masked_fill(tags[900:] == -100, padding),
                           size=60, shuffle=False),
@@ -142,7 +142,7 @@ def walk_ends(seed, **options):
 
     return Parts(
         model, batches(steps[:1200], length[:1200], y[:1200], size=40, seed=seed),
-        torch.optim.AdamW(model.parameters(), 5e-3), eval_data=loader, score=score,
+        torch.optim.AdamW(model.parameters(), 2e-3), eval_data=loader, score=score,
         loss_fn=lambda model, batch: functional.cross_entropy(model(*batch[:2]), batch[2]),
     )  # fmt: skip
 
@@ -583,7 +583,7 @@ class Ears(nn.Module):
         return self.out(self.gru(x)[0].mean(1))
 
 
-@healthy("chirps-cnn-gru-adam", "lstm", 300)
+@healthy("chirps-cnn-gru-adam", "lstm", 400)
 def chirp(seed, log=True, eval_gain=1.0):
     torch.manual_seed(seed)
     power, y = chirps()
@@ -619,7 +619,7 @@ broken(
 @healthy("chirps-trained-adam", "lstm", 60)
 def trained_chirps(seed, rate=1e-3):
     parts = chirp(seed)
-    plain_updates(parts, 300)
+    plain_updates(parts, 400)
     parts.optimizer = torch.optim.Adam(parts.model.parameters(), rate)
     return parts
 
