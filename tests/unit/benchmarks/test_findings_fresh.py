@@ -5,7 +5,7 @@ import re
 import pytest
 import torch
 from benchmarks.findings import harness
-from benchmarks.findings.fresh.common import Catalog, digits, explained, shapes
+from benchmarks.findings.fresh.common import Catalog, explained, shapes
 from benchmarks.findings.setup import Parts, collected, loss_of
 
 MODULE = "benchmarks.findings.setups_fresh"
@@ -14,8 +14,7 @@ BROKEN = [setup for setup in KNOWN.values() if setup.defect]
 
 
 def test_the_harness_finds_them_as_one_set_beside_the_others():
-    assert MODULE in harness.modules()
-    assert set(KNOWN) < set(collected(harness.modules()))
+    assert [name for name in harness.modules() if "fresh" in name] == [MODULE]
 
 
 def test_there_are_enough_of_them_of_many_kinds():
@@ -25,10 +24,10 @@ def test_there_are_enough_of_them_of_many_kinds():
     assert len({setup.defect for setup in BROKEN}) == len(BROKEN)
 
 
-@pytest.mark.parametrize("setup", BROKEN, ids=lambda setup: setup.name)
-def test_words_compile_and_do_not_name_everything(setup):
-    for word in setup.words:
-        assert not re.search(word, "The network trains well. No issues found.", re.IGNORECASE)
+def test_words_compile_and_do_not_name_everything():
+    for setup in BROKEN:
+        for text in ("The network trains well.", "The loss at initialization is as expected."):
+            assert not any(re.search(word, text, re.IGNORECASE) for word in setup.words), setup.name
 
 
 def test_a_broken_set_up_is_its_twin_with_one_option():
@@ -44,9 +43,7 @@ def test_a_broken_set_up_is_its_twin_with_one_option():
     assert (fine(0).optimizer, bad.make(0).optimizer) == (0.1, 5.0)
 
 
-def test_the_data_are_those_that_their_descriptions_name():
-    x, y, xt, _ = digits()
-    assert (x.shape, xt.shape, len(y)) == ((1400, 1, 8, 8), (397, 1, 8, 8), 1400)
+def test_the_pictures_are_those_that_their_description_names():
     pictures, kinds, masks, _ = shapes(40, 10)
     assert 0 <= float(pictures.min()) <= float(pictures.max()) <= 1
     assert set(kinds.tolist()) == {0, 1, 2, 3}
