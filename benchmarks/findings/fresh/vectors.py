@@ -603,7 +603,10 @@ def clouds(n=1000, m=300, points=64):
     cone = torch.cat([round_ * (1 - height) / 2, height], 2)
     x = torch.stack([sphere, cube, cylinder, cone])[y, torch.arange(k)]
     x = x / x.std((1, 2), keepdim=True) + 0.05 * torch.randn(x.shape, generator=g)
-    turn = torch.linalg.qr(torch.randn(k, 3, 3, generator=g))[0]
+    angle = 2 * math.pi * torch.rand(k, generator=g)  # they stand upright
+    turn = torch.eye(3).repeat(k, 1, 1)
+    turn[:, 0, 0] = turn[:, 1, 1] = angle.cos()
+    turn[:, 0, 1], turn[:, 1, 0] = angle.sin(), -angle.sin()
     return (x @ turn).transpose(1, 2).contiguous(), y
 
 
