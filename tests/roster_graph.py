@@ -57,11 +57,18 @@ NOT_FORMULAS |= dict.fromkeys(
 )
 NOT_FORMULAS |= dict.fromkeys(
     [
+        "answer.affordable_level",
         "answer.checked_data",
         "answer.planned_cost",
         "answer.predict_graph",
         "answer.predict_spec",
         "assemble.kappas_of",
+        "changes.batch_in_place",
+        "changes.deeper",
+        "changes.layer_in_place",
+        "changes.scaled_gain",
+        "changes.with_norms",
+        "changes.without",
         "cost.check_cost",
         "cost.cost_of",
         "cost.fits",

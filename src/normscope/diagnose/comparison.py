@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from normscope.diagnose.predicted import predictions_of
 from normscope.diagnose.subject import Subject
 from normscope.errors import TheoryError
 from normscope.measure import fisher
@@ -19,28 +20,38 @@ from normscope.subject.describe import describe
 from normscope.subject.likelihoods import CrossEntropy, SquaredLoss
 from normscope.subject.objective import Objective, OutputsFn, as_loss
 from normscope.subject.reading import Kept
-from normscope.subject.statistics import frozen_norms
 from normscope.theory import predict
 
 TOLERANCE = 0.02
 
 
+def coverable(subject: Subject) -> None:
+    """Refuse a network that no theory covers, by name."""
+    try:
+        _ = subject.nodes
+    except TheoryError as error:
+        _of_a_chain(subject, error)
+
+
 def predictions(subject: Subject) -> PredictionSet:
     """The theory's numbers for the network as it is and, if it has norms, without them."""
-    if frozen := frozen_norms(subject.model):
-        raise TheoryError(
-            f"{len(frozen)} batch norms are in evaluation mode, where they are affine maps; the "
-            "theory describes them with the statistics of the batch."
-        )
+    try:
+        return PredictionSet(tuple(predictions_of(subject)))
+    except TheoryError as error:
+        return _of_a_chain(subject, error)
+
+
+def _of_a_chain(subject: Subject, reason: TheoryError) -> PredictionSet:
+    """The recursions of a plain chain, which know norms on the outputs; else the reason."""
     function = subject.first().risk().function()
     description = describe(subject.model, function.model_inputs(subject.batches[0]))
     if description.spec is None:
-        raise TheoryError(f"The theory does not cover this network: {description.reason}")
+        raise reason
     specs = [description.spec]
     if any(layer.norm is not None for layer in description.spec.layers):
         plain = tuple(replace(layer, norm=None) for layer in description.spec.layers)
         specs.append(replace(description.spec, layers=plain))
-    found = predict(specs, samples=subject.samples, seed=subject.seed)
+    found = predict(specs, samples=subject.samples, seed=subject.seed, theory="corrected")
     assert isinstance(found, PredictionSet)
     return found
 

@@ -12,8 +12,9 @@ from torch import nn
 from normscope.diagnose import trial
 from normscope.diagnose._curvature import largest_curvature
 from normscope.diagnose._training_runs import said
-from normscope.diagnose.comparison import TOLERANCE, compared, plain_risk, predictions
+from normscope.diagnose.comparison import TOLERANCE, compared, coverable, plain_risk, predictions
 from normscope.diagnose.learning_rate import advised
+from normscope.diagnose.predicted import changed
 from normscope.diagnose.rules.signals import DEAD
 from normscope.diagnose.steps import Results, probed, step
 from normscope.diagnose.subject import POPULATION, Subject
@@ -24,6 +25,7 @@ from normscope.measure.probes.activations import activations
 from normscope.measure.probes.conditioning import conditioning
 from normscope.measure.probes.layout import norm_layout
 from normscope.measure.probes.modes import modes_of
+from normscope.measure.probes.order_parameters import order_parameters
 from normscope.measure.probes.signals import signals
 from normscope.measure.regularization import bn_regularization
 from normscope.measure.setup import data_card, set_up
@@ -34,6 +36,7 @@ from normscope.subject.statistics import frozen_norms
 
 COARSE = 0.05  # of further eigenvalues, of which the size matters
 LARGE = 64  # samples from which a batch is not small for batch statistics
+DIRECTIONS = 4  # of the outputs, that gradients are taken in
 NUM_BATCHES = 32  # behind a measured gap
 MANY_OUTPUTS = 256  # for each the mean gradient takes a backward pass
 
@@ -70,11 +73,18 @@ def _needs_few_outputs(subject: Subject) -> str | None:
     return reason
 
 
+def _needs_nodes(subject: Subject) -> str | None:
+    try:
+        return _needs_prediction(subject) or (subject.nodes and None)
+    except Exception as error:
+        return said(error)
+
+
 def _needs_theory(subject: Subject) -> str | None:
     reason = _needs_outputs(subject)
     if reason is None:
         try:
-            predictions(subject)
+            coverable(subject)
         except Exception as error:  # whatever a user's module raises when it is read
             reason = said(error)
     return reason
@@ -210,7 +220,7 @@ def _regularization(subject: Subject, results: Results) -> Any:
     )
 
 
-@step("prediction", "standard", _updates(1.5), obstacle=_needs_theory)
+@step("prediction", "standard", _updates(6), obstacle=_needs_theory)
 def _prediction(subject: Subject, results: Results) -> Any:
     """What does mean-field theory say, with and without the norms?"""
     return predictions(subject)
@@ -220,6 +230,18 @@ def _prediction(subject: Subject, results: Results) -> Any:
 def _comparison(subject: Subject, results: Results) -> Any:
     """Do prediction and measurement agree?"""
     return compared(subject, results)
+
+
+@step("order_parameters", "standard", _updates(8), obstacle=_needs_nodes)
+def _order_parameters(subject: Subject, results: Results) -> Any:
+    """How large are signals and gradients in each layer, predicted and measured?"""
+    return probed(subject.first(), order_parameters, directions=DIRECTIONS)
+
+
+@step("changes", "standard", _updates(12), obstacle=_needs_nodes)
+def _changes(subject: Subject, results: Results) -> Any:
+    """What does theory say of other widths, depths and norms?"""
+    return changed(subject)
 
 
 @step("stability", "full", _updates(800), gives=("stability", "advice"), anytime=True)

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from normscope.checks import checked_momentum, checked_positive
+from normscope.checks import Array, checked_momentum, checked_positive
 from normscope.diagnose._optimizers import Own, chosen_optimizer
 from normscope.errors import InputError, MeasurementError
 from normscope.measure.risk import Risk
@@ -22,6 +22,7 @@ from normscope.subject.batch import Batch, float_leaves, form_of, shapes_of
 from normscope.subject.graph import Graph
 from normscope.subject.losses import CallableLoss
 from normscope.subject.memory import budget_bytes
+from normscope.subject.nodes import ModuleNodes, nodes_and_data
 from normscope.subject.objective import LossFn, LossLike, Objective, OutputsFn
 from normscope.subject.parameters import floating_dtype
 from normscope.subject.problem import Problem, as_problem, check_model, graph_of, model_device
@@ -167,6 +168,12 @@ class Subject:
             return graph_of(self.problem, self.batches[0])
         except (MeasurementError, InputError):
             return None
+
+    @functools.cached_property
+    def nodes(self) -> tuple[ModuleNodes, Array]:
+        """The network as theory reads it, F over its weights, and the inputs of the first batch."""
+        problem = replace(self.first().problem, graph=self.graph)
+        return nodes_and_data(self.model, problem, parameters="weights", seed=self.seed)
 
     @property
     def optimizer_name(self) -> str:

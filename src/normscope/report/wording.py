@@ -108,6 +108,13 @@ SECTIONS = {
         "Comparison",
         "The closer the diamond is to the dot, the better the theory describes this network.",
     ),
+    "order_parameters": Wording(
+        "Power of signals and gradients",
+        "Power",
+        "Dots are measured, lines are the theory of a random network of the same variances. Where "
+        "they agree, depth does what the theory says; training moves the dots off the lines.",
+    ),
+    "changes": Wording("What theory says of changes", "Changes"),
     "stability": Wording(
         "Learning rates tried in training",
         "Stability",
@@ -176,6 +183,8 @@ COLUMNS = {
     "max_seconds": "time limit",
     "no_threshold": "no local threshold because",
     "updates": "updates",
+    "sharper": "λ_max against now",
+    "rate_against_now": "stable rate against now",
 }
 
 DIGITS = 3  # of a number without an interval

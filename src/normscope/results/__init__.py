@@ -3,6 +3,7 @@
 from normscope.results.activations import Activations as Activations
 from normscope.results.activations import ChannelStatistics as ChannelStatistics
 from normscope.results.activations import Growth as Growth
+from normscope.results.changes import PredictedChanges as PredictedChanges
 from normscope.results.comparison import Comparison as Comparison
 from normscope.results.conditioning import Conditioning as Conditioning
 from normscope.results.conditioning import ConditioningCost as ConditioningCost

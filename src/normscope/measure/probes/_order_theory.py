@@ -11,14 +11,18 @@ import numpy as np
 from torch import nn
 
 from normscope.checks import Array
-from normscope.errors import InputError, TheoryError
+from normscope.errors import InputError, NormscopeError, TheoryError
 from normscope.spec import NetworkSpec
 from normscope.subject.describe import Description, describe
+from normscope.subject.nodes import nodes_and_data
 from normscope.theory.grams import gram_of
+from normscope.theory.graph.answer import affordable_level, predict_graph
+from normscope.theory.graph.nodes import Affine
 from normscope.theory.kernel import pairwise_gram
 from normscope.theory.meanfield.networks import stack
 
 Order = dict[str, Array]
+SECONDS = 5.0  # on one core, by estimate, that a pass may take; then a coarser level
 
 
 @dataclass(frozen=True)
@@ -57,13 +61,29 @@ def order_theory(
     """
     described = describe(model, example)
     if described.spec is None:
-        return OrderTheory(reason=f"the network cannot be described: {described.reason}")
+        why = f"the network cannot be described: {described.reason}"
+        return _of_nodes(model, example, statistics, why)
     try:
         order, notes = _order(described.spec, grams, statistics)
     except (TheoryError, InputError) as error:
-        return OrderTheory(reason=str(error))
+        return _of_nodes(model, example, statistics, str(error))
     rows = {layer.name: layer.number - 1 for layer in described.layers if layer.number}
     return OrderTheory(rows, order, notes=(*notes, *_reading_notes(described)))
+
+
+def _of_nodes(model: nn.Module, example: Any, statistics: str, reason: str) -> OrderTheory:
+    """Kernels passed forward node by node, where the recursions do not apply for this reason."""
+    try:
+        read, x = nodes_and_data(model, (example, None), statistics=statistics)
+        level = affordable_level(read.graph, len(x), SECONDS, statistics=statistics)
+        made = predict_graph(read.graph, data=x, statistics=statistics, level=level)
+    except NormscopeError as error:
+        return OrderTheory(reason=f"{reason} {error}")
+    names = [node.name for node in read.graph.nodes if isinstance(node, Affine)]
+    order = dict(made.order_parameters)
+    order.setdefault("qtilde_st", np.full(len(names), math.nan))
+    rows = {name: row for row, name in enumerate(names)}
+    return OrderTheory(rows, order, notes=(*made.assumptions, *read.flags))
 
 
 def _order(

@@ -230,6 +230,17 @@ def planned_cost(
     return cost_of(graph, samples, chosen, by_layer=False, trains=trains)
 
 
+def affordable_level(
+    graph: Graph, samples: int, seconds: float, *, statistics: str = "batch"
+) -> str:
+    """The finest level worth its cost that takes no more than so many seconds, by estimate."""
+    chosen, _ = _chosen(graph, samples, None, statistics, drawn=False)
+    for level in LEVELS[LEVELS.index(chosen) :: -1]:
+        if planned_cost(graph, samples, level=level, statistics=statistics).seconds <= seconds:
+            break
+    return level
+
+
 def checked_data(graph: Graph, data: Any) -> Array:
     """The samples as (T, *size), checked for shape and NaN."""
     found = checked_inputs(data)
