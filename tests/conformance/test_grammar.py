@@ -41,6 +41,7 @@ from normscope.measure.probes.layout import norm_layout
 from normscope.measure.probes.modes import mode_losses
 from normscope.measure.probes.signals import signals
 from normscope.measure.regularization import decay_strengths
+from normscope.measure.setup.samples import ROWS
 
 N, SIZE, CLASSES = 300, 128, 3  # 128, 128 and 44 samples
 SEEN: list[tuple[int, ...]] = []  # the rows that went into a network, pass by pass
@@ -105,7 +106,8 @@ class Function:
         settings: what keeps it short.
         looks: batches of three that it looks at.
         trains: copies, or the model, are trained.
-        rearranges: it also passes batches whose samples come from others of the same batches.
+        rearranges: it also passes batches whose samples are others of the same batch, or lie on
+            the line through two of them.
         pool: its samples are one population; ``batch_size`` and ``num_batches`` mean other things.
         loss: the loss that it reports, None if it reports none.
         reported: how many batches that is the mean of.
@@ -474,6 +476,12 @@ def assert_parts_of(batches: list[Tensor], passes: list[tuple[int, ...]]) -> Non
         assert any(batch[start : start + len(found)] == found for batch, start in starts)
 
 
+def on_lines(batch: Tensor) -> Tensor:
+    """Where ``examine`` asks whether a network is linear."""
+    few = batch[:ROWS]
+    return 2 * few - few.roll(1, 0)
+
+
 def assert_these_batches(function: Function, batches: list[Tensor], looks: int) -> None:
     """What went through the network were the first ``looks`` of ``batches`` in their order."""
     if function.pool:
@@ -484,7 +492,8 @@ def assert_these_batches(function: Function, batches: list[Tensor], looks: int) 
         return
     assert looked_at(batches, TRAINED if function.trains else SEEN) == list(range(looks))
     if function.rearranges:
-        assert set().union(*SEEN) <= set(sum(map(rows, batches[:looks]), ()))
+        known = [*batches[:looks], *map(on_lines, batches[:looks])]
+        assert set().union(*SEEN) <= set(sum(map(rows, known), ()))
     elif not function.trains:
         assert_parts_of(batches[:looks], SEEN)
 
@@ -614,7 +623,10 @@ def test_a_short_batch_that_is_the_only_one_counts(function):
     result = function(Net(), (X[:44], Y[:44]), "cross_entropy")
     convention = function.convention(result)
     assert (convention["batches"], convention["left out"]) == ("1 batch of 44 samples", "none")
-    assert set(sum(SEEN, ())) == set(rows(X[:44]))
+    places = {row: i for i, row in enumerate(rows(X[:44]))}
+    first = X[[places[row] for row in SEEN[0]]]  # in the order that it was taken in
+    extra = set(rows(on_lines(first))) if function.rearranges else set()
+    assert set(sum(SEEN, ())) - extra == set(rows(X[:44]))
 
 
 @pytest.mark.parametrize("function", LOOKING, ids=str)
@@ -662,7 +674,9 @@ def test_a_generator_is_read_as_far_as_asked(function, number):
     fresh_lists()
     function(Net(), iter(source), "cross_entropy", num_batches=number)
     assert source.given == number
-    assert set(sum(SEEN, ())) == set(rows(X[: 4 * number + 4]))
+    batches = [X[4 * i : 4 * i + 8] for i in range(number)]
+    extra = set(sum(map(rows, map(on_lines, batches)), ())) if function.rearranges else set()
+    assert set(sum(SEEN, ())) - extra == set(rows(X[: 4 * number + 4]))
 
 
 @every_function
