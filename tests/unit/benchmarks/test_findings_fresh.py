@@ -59,7 +59,16 @@ def test_a_prediction_that_is_not_finite_explains_nothing():
     assert explained(x, x)(lost) == -1.0
 
 
+@pytest.fixture
+def single_precision():
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float32)
+    yield
+    torch.set_default_dtype(before)
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("single_precision")
 @pytest.mark.parametrize("setup", KNOWN.values(), ids=lambda setup: setup.name)
 def test_every_set_up_has_a_loss_and_a_score(setup):
     parts = setup.make(0)
