@@ -198,7 +198,7 @@ def feature_scale(case: Case, limits: InputLimits) -> Finding | None:
     )
 
 
-@rule("input-scale", "data", "start", order=4.1, kind="guess", limits=InputLimits(),
+@rule("input-scale", "data", "start", order=4.1, kind="fact", limits=InputLimits(),
       promoted_by=("learning-rate",),
       suppressed_by=("constant-inputs", "feature-scale"))  # fmt: skip
 def input_scale(case: Case, limits: InputLimits) -> Finding | None:
@@ -207,8 +207,9 @@ def input_scale(case: Case, limits: InputLimits) -> Finding | None:
     if math.isnan(found.rms) or found.variation == 0:
         return None
     shown = Evidence("root mean square of the inputs", found.rms, limits.high)
-    inside = _normed_first(case) and not case["start"].attention  # not in a residual branch
-    severity = note if inside and case.learns else warning
+    # norms inside residual branches do not make up for it: what leads past them stays as large
+    past = bool(case["start"].attention)
+    severity = note if not past and (case.clear or _normed_first(case)) and case.learns else warning
     if found.rms > limits.high:
         return severity(
             title=f"The inputs are large (root mean square {found.rms:.3g}): they are not "
