@@ -190,7 +190,7 @@ class Prediction(Drawable):
         made = numbers(kernels, samples=samples, outputs=self.outputs, channels=channels)
         parts = tuple(_wider(part, factor) for part in self.contributions)
         level = self.level or ""
-        narrow = doubts(vars(self), samples=samples, level=level)
+        narrow = doubts(vars(self), self.kernels, samples=samples, level=level)
         count = sum(part.parameters for part in parts)
         return replace(
             self,
@@ -206,7 +206,7 @@ class Prediction(Drawable):
             head_channels=channels,
             flags=(
                 *(f for f in self.flags if f not in narrow),
-                *doubts(made, samples=samples, level=level),
+                *doubts(made, kernels, samples=samples, level=level),
             ),
             width=self.width * factor,
             alpha=None,
