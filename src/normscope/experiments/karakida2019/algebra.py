@@ -234,7 +234,7 @@ def _theory() -> dict[str, Any]:
         mlp([100, 100, 100, 1], activation=n, weight_variance=w, bias_variance=b)
         for n, w, b in [*cases, ("relu", 2.0, 0.0)]
     ]
-    made: list[Any] = list(predict(of, theory="corrected"))
+    made: Any = predict(of, theory="corrected")
     off = [abs(common.arccosine_hat(-1 / (10**k - 1)) - 0.5 / math.pi) for k in range(1, 7)]
     return {
         "kappa-order": {"holds": [bool(p.kappa1 > p.kappa2 > 0) for p in made]},

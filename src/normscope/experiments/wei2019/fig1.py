@@ -72,8 +72,8 @@ def observe(table: Table) -> dict[str, Any]:
         gain = {g: np.log10(one("lambda", gamma=None) / one("lambda", gamma=g)) for g in gammas}
         found[f"{kind}-flatter"] = parts({named(g): v for g, v in gain.items() if g <= 3})
         found[f"{kind}-sharper"] = {"values": gain[gammas[-1]]}
-    plain = [spec_of(n, None) for n in ("mnist-fc", "cifar-fc")]
-    both = [p.lambda_max or 0.0 for p in ns.predict(plain, theory="corrected")]
+    networks = [spec_of(n, None) for n in ("mnist-fc", "cifar-fc")]
+    both = [p.lambda_max or 0.0 for p in ns.predict(networks, theory="corrected")]
     found["n0"] = {"error": abs(both[0] / both[1] - 1)}
     return found
 
