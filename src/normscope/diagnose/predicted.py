@@ -15,7 +15,7 @@ from normscope.errors import InputError, TheoryError
 from normscope.results import PredictedChanges, Prediction
 from normscope.theory.graph import changes
 from normscope.theory.graph.answer import affordable_level, predict_graph
-from normscope.theory.graph.nodes import BatchNorm, Graph
+from normscope.theory.graph.nodes import BatchNorm, Graph, Node
 
 WIDTHS = (2, 4, 8)
 SECONDS = 5.0  # on one core, by estimate, that one prediction may take; then a coarser level
@@ -77,7 +77,7 @@ def _variants(graph: Graph) -> Iterator[tuple[str, Graph]]:
         yield f"depth: {count} blocks or layers twice", twice
     if not norms:
         return
-    gains: dict[str, Callable[[changes.Norm], changes.Node]] = {
+    gains: dict[str, Callable[[changes.Norm], Node]] = {
         "gamma x 0.5": changes.scaled_gain(0.5),
         "gamma x 2": changes.scaled_gain(2.0),
     }

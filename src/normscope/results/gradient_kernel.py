@@ -40,6 +40,7 @@ def overlap_factor(outputs: int, channels: int) -> float:
 
 BULK = 1.05  # lambda_max over the mean direction from which the bulk of the spectrum leads
 EDGE = 4 / 3  # what the edge of the bulk may be, over the mean direction, from which it may lead
+NEAR = 0.6  # second eigenvalue over the first from which it may lead at finite width
 CENTRED = 1e-9  # overlap of two samples below which infinitely many have no leading eigenvalue
 
 
@@ -120,8 +121,15 @@ def bulk_leads(found: dict[str, Any], *, samples: float, spread: float) -> bool:
     return top is None or bool(top > BULK * mean or edge > EDGE * mean)
 
 
-def doubts(found: dict[str, Any], *, samples: float, level: str, spread: float) -> tuple[str, ...]:
-    """Why lambda_max is a lower estimate, or not known."""
+def doubts(
+    found: dict[str, Any],
+    kernels: dict[str, Array],
+    *,
+    samples: float,
+    level: str,
+    spread: float,
+) -> tuple[str, ...]:
+    """Why lambda_max, as ``numbers`` made it of the kernels, is a lower estimate or not known."""
     top, mean = found["lambda_max"], found["mean_direction"]
     if found["trace"] == 0:
         return ("No gradient is left: signals or gradients vanish on the way (F = 0).",)
@@ -132,12 +140,12 @@ def doubts(found: dict[str, Any], *, samples: float, level: str, spread: float) 
         )
     known = level == "gram"
     if not bulk_leads(found, samples=samples, spread=0.0 if known else spread):
-        return ()
+        return _near(np.sum(list(kernels.values()), axis=0))
     by = f"{top / mean:.2f} times" if mean > 0 and top < 1000 * mean else "far above"
     if known:
         why = (
             f"it is {by} the mean direction ({mean:.4g}), so the bulk of the spectrum leads, and "
-            "its edge lies higher at finite width (10 to 50 % at usual ones)."
+            "its edge lies higher at finite width (10 to 50 % at widths of 100 and more)."
         )
     else:
         why = (
@@ -145,6 +153,20 @@ def doubts(found: dict[str, Any], *, samples: float, level: str, spread: float) 
             "not its edge, which may lie several times higher. level='gram' on the data sees it."
         )
     return (f"lambda_max is a lower estimate: {why} Trace and mean direction hold.",)
+
+
+def _near(total: Array) -> tuple[str, ...]:
+    """What follows if the second eigenvalue is near the first."""
+    if total.ndim < 2 or len(total) < 2:
+        return ()
+    second, first = np.linalg.eigvalsh(total)[-2:]
+    if second < NEAR * first:
+        return ()
+    return (
+        f"lambda_max is a lower estimate: the second eigenvalue is {second / first:.2f} of it, and "
+        "layers of finite width spread eigenvalues that are near one another. Trace and mean "
+        "direction hold.",
+    )
 
 
 def _mean(same: Any, other: Any, samples: float) -> Any:

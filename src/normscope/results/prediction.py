@@ -192,7 +192,7 @@ class Prediction(Drawable):
         made = numbers(kernels, samples=samples, outputs=self.outputs, channels=channels)
         parts = tuple(_wider(part, factor) for part in self.contributions)
         level = self.level or ""
-        narrow = doubts(vars(self), samples=samples, level=level, spread=self.spread)
+        narrow = doubts(vars(self), self.kernels, samples=samples, level=level, spread=self.spread)
         count = sum(part.parameters for part in parts)
         return replace(
             self,
@@ -208,7 +208,7 @@ class Prediction(Drawable):
             head_channels=channels,
             flags=(
                 *(f for f in self.flags if f not in narrow),
-                *doubts(made, samples=samples, level=level, spread=self.spread),
+                *doubts(made, kernels, samples=samples, level=level, spread=self.spread),
             ),
             width=self.width * factor,
             alpha=None,

@@ -168,9 +168,9 @@ def test_centred_networks_are_not_called_flat() -> None:
     assert "centred" in limit.reason
     with pytest.raises(TheoryError, match="centred"):
         limit.critical_lr()
-    few = ns.predict(spec, samples=400)  # four numbers would say 0.8
+    few = ns.predict(spec, samples=400)  # four numbers would say 0.5
     assert few.level == "gram"
-    assert few.lambda_max > 10
+    assert few.lambda_max > 5
     coarse = ns.predict(spec, samples=400, level="homogeneous")
     assert "may lie several times higher" in coarse.reason
     assert coarse.upper > few.lambda_max > coarse.lambda_max

@@ -218,7 +218,9 @@ class Walk:
             return ("a part of the channels or of the image",)
         if node.op in POINTWISE:
             return f"the activation {node.op}", REGISTER
-        return (f"the operation {node.op}",)
+        within = self._record.frames[node.frame].module if node.frame >= 0 else None
+        of = f" in {type(within).__name__}" if within is not None else ""
+        return (f"the operation {node.op}{of}",)
 
     # ---- layers, norms, activations
 

@@ -306,7 +306,7 @@ def _assembled(
     layers = tuple(dict.fromkeys(layer_of(name) for name, _ in graph.counts()))
     per_layer = [sum(p.top for p in parts if p.layer == layer) for layer in layers]
     count = max(graph.num_parameters(), 1)
-    flags = doubts(made, samples=t, level=level, spread=spread)
+    flags = doubts(made, kernels, samples=t, level=level, spread=spread)
     return Prediction(
         **{
             "spec": None,
