@@ -7,8 +7,9 @@ Parts: ``products`` (cost of one product), ``solvers`` (products per eigenvalue,
 beside other packages), ``examine`` (ResNet-20; needs NORMSCOPE_DATA), ``findings`` (false
 alarms and misses on healthy and broken set-ups, beside other tools); and, only if asked for,
 ``what_if`` (changes of norms) and ``advice`` (recommended learning rates put to the test; both
-need NORMSCOPE_DATA) and ``sweeps`` (large stores, overhead, workers; needs Ray and idle cores).
-Results of the last eleven are written to benchmarks/results as JSON.
+need NORMSCOPE_DATA), ``graph`` (theory of residual networks beside what is measured; an hour) and
+``sweeps`` (large stores, overhead, workers; needs Ray and idle cores).
+Results of the last twelve are written to benchmarks/results as JSON.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from benchmarks import (
     advice,
     bjorck_init,
     examine,
+    graph_theory,
     monitor,
     peers,
     products,
@@ -55,9 +57,11 @@ PARTS: dict[str, Any] = {
     "findings": findings.main,
     "what_if": what_if.main,
     "advice": advice.main,
+    "graph": graph_theory.main,
     "sweeps": sweeps.main,
 }
-APART = ("what_if", "advice", "sweeps")  # need real data, half an hour or Ray: only if asked for
+# need real data, half an hour or Ray: only if asked for
+APART = ("what_if", "advice", "graph", "sweeps")
 
 
 def main(arguments: list[str]) -> None:

@@ -19,7 +19,7 @@ from normscope.spec import NetworkSpec
 from normscope.theory.assemble import kappas_of
 from normscope.theory.grams import gram_of
 from normscope.theory.graph.algebra import LEVELS, input_kernel, white_kernel
-from normscope.theory.graph.cost import PART, Cost, check_cost, cost_of, fits
+from normscope.theory.graph.cost import BY_LAYER, Cost, check_cost, cost_of, fits
 from normscope.theory.graph.forward import Passed, propagate
 from normscope.theory.graph.nodes import STATISTICS, Affine, BatchNorm, Graph
 from normscope.theory.graph.specs import graph_of
@@ -74,7 +74,7 @@ def predict_graph(
     trains = statistics == "batch"
     t = MANY if count is None else float(count)
     cost = cost_of(graph, t, chosen, by_layer=True, trains=trains)
-    by_layer = fits(cost, PART)
+    by_layer = fits(cost, *BY_LAYER)
     if not by_layer:
         cost = cost_of(graph, t, chosen, by_layer=False, trains=trains)
         check_cost(cost)
@@ -225,7 +225,7 @@ def planned_cost(
     chosen, _ = _chosen(graph, samples, level, statistics, drawn=False)
     trains = statistics == "batch"
     cost = cost_of(graph, samples, chosen, by_layer=True, trains=trains)
-    if fits(cost, PART):
+    if fits(cost, *BY_LAYER):
         return cost
     return cost_of(graph, samples, chosen, by_layer=False, trains=trains)
 

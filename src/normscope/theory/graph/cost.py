@@ -11,12 +11,12 @@ from normscope.theory.graph.nodes import Activate, Add, Affine, BatchNorm, Graph
 
 MEMORY = 2e9  # bytes a prediction may take
 SECONDS = 600.0  # on one core
-PART = 0.1  # of both, up to which every layer has slices of its own
+BY_LAYER = (1e9, 60.0)  # memory and seconds up to which every layer has slices of its own
 RATE = 4e10  # products and sums a second in matrix products
 ENTRIES = 1.5e8  # entries a second through the formulas of one tau
 TAUS = 8.0  # typical number
-WORK = 30  # kernels that are held beside the stacks
-STREAM = 70  # the same where activations act on sums: terms of Theta wait for later slopes
+STACKS, WORK = 10, 20  # stacks, and kernels beside them, that are held at a time
+STREAM = (20, 70)  # the same where activations act on sums: terms of Theta wait for later slopes
 
 
 @dataclass(frozen=True)
@@ -43,10 +43,11 @@ def cost_of(graph: Graph, samples: float, level: str, *, by_layer: bool, trains:
     """
     shapes = graph.shapes
     sources = len(graph.counts()) if by_layer else 2
+    probes = sum(isinstance(node, Affine) for node in graph.nodes) if by_layer else 0
     added = {node.name for node in graph.nodes if isinstance(node, Add)}
-    work = WORK
+    stacks, work = STACKS, WORK
     if any(isinstance(n, Activate) and added.intersection(n.inputs) for n in graph.nodes):
-        work = STREAM
+        stacks, work = STREAM
     memory, seconds, live = 0.0, 0.01 * len(graph.nodes), 0
     for node in graph.nodes:
         positions = math.prod(shapes[node.name][1:])
@@ -54,7 +55,7 @@ def cost_of(graph: Graph, samples: float, level: str, *, by_layer: bool, trains:
         stack = min(live, sources)
         side, blocks = _side(level, samples, positions)
         size = 8.0 * blocks * side**2
-        memory = max(memory, size * ((3 if isinstance(node, BatchNorm) else 2) * stack + work))
+        memory = max(memory, size * (stacks * (sources + probes) + work))
         if isinstance(node, Affine):
             seconds += blocks * side**2 * (stack + 1) * 9 / ENTRIES
         elif isinstance(node, BatchNorm):
@@ -75,9 +76,9 @@ def check_cost(cost: Cost) -> None:
     )
 
 
-def fits(cost: Cost, part: float = 1.0) -> bool:
-    """Whether a cost is within this part of the limits."""
-    return cost.memory <= part * MEMORY and cost.seconds <= part * SECONDS
+def fits(cost: Cost, memory: float = MEMORY, seconds: float = SECONDS) -> bool:
+    """Whether a cost is within limits."""
+    return cost.memory <= memory and cost.seconds <= seconds
 
 
 def _side(level: str, samples: float, positions: int) -> tuple[float, int]:
