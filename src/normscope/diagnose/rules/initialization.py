@@ -72,7 +72,7 @@ def zero_gamma(case: Case, limits: GammaLimits) -> Finding | None:
     """A norm that gives a constant, and nothing leads past it."""
     found: Start = case["start"]
     zero = [n for n in found.norms if n.gamma < limits.gamma]
-    if not zero or case.learns or not _lost(case, found):
+    if not zero or case.clear or not _lost(case, found):
         return None
     return warning(
         title=f"The scale (gamma) of {len(zero)} norms is zero, and nothing bypasses them (first "
