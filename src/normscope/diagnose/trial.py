@@ -244,12 +244,12 @@ class _Ladder:
                 self._start = self._judged_start(model)
                 if not math.isfinite(self._start[0]):
                     return False
-                self._held, others = self._judged(model, subject.held_out)
-                self._held_constant = self._constants(others)[0]
+                self._held, further = self._judged(model, subject.held_out)
+                self._held_constant = self._constants(further)[0]
             twins = dict(model.named_parameters())
             for name, hook in hooked:  # which a copy of a tensor does not have
                 if twins[name] is not before[name]:
-                    twins[name].register_hook(hook)
+                    twins[name].register_hook(hook)  # type: ignore[no-untyped-call]
             held: list[Optimizer] = []
 
             def made(_: Any) -> Optimizer:
@@ -322,8 +322,9 @@ class _Ladder:
                 seen.calls.append(calls.seen)
             watching.remove()
         values = seen.losses
-        finite = bool(values) and all(map(math.isfinite, values))
-        return (math.fsum(values) / len(values) if finite else math.inf), seen
+        if not all(map(math.isfinite, values)):
+            return math.inf, seen
+        return (math.fsum(values) / len(values) if values else math.nan), seen
 
 
 class _Seen:

@@ -312,6 +312,47 @@ def test_a_loss_that_fails_in_training_is_noted():
     assert found.answer.startswith("COULD NOT JUDGE the learning rate: ")
 
 
+def test_memory_that_runs_out_in_a_trial_is_noted(monkeypatch):
+    def full(*_, **__):
+        raise RuntimeError("CUDA out of memory")
+
+    monkeypatch.setattr("normscope.diagnose.trial.train", full)
+    found = ns.examine(mlp(depth=1), small(), lr=0.1)
+    [step] = [s for s in found.plan.steps if s.name == "trial"]
+    assert step.status == "failed"
+    assert "Memory ran out" in step.reason
+    assert "sharpness" in found.measurements
+    assert found.answer.startswith("COULD NOT JUDGE the learning rate: Memory ran out")
+
+
+def test_hooks_on_parameters_act_in_trials():
+    model = mlp(depth=1)
+    for parameter in model.parameters():
+        parameter.register_hook(lambda gradient: 0 * gradient)
+    trial = ns.examine(model, small(), optimizer=sgd(model, 0.1))["trial"]
+    assert trial.own.after == trial.before
+
+
+@pytest.mark.parametrize("fits", [False, True])
+def test_labels_that_do_not_fit_the_inputs(fits):
+    x, y = small(960)
+    y = y if fits else y[torch.randperm(len(y), generator=torch.Generator().manual_seed(2))]
+    model = mlp(depth=1)
+    optimizer = torch.optim.Adam(model.parameters(), 3e-3)
+    found = ns.examine(model, [*zip(x.split(32), y.split(32), strict=True)], optimizer=optimizer)
+    assert ("The labels do not fit the inputs" in found.answer) is not fits
+    assert any(rung.fresh for rung in found["trial"].rungs) is not fits
+
+
+def test_torch_broadcasts_what_our_squared_loss_refuses():
+    x, _ = small()
+    model = nn.Sequential(nn.Linear(64, 8), nn.ReLU(), nn.Linear(8, 1)).float()
+    found = ns.examine(model, (x, x[:, 0]), nn.MSELoss(), lr=0.1)
+    assert "broadcasts them" in found.answer
+    with pytest.raises(InputError, match="nothing is broadcast"):
+        ns.examine(model, (x, x[:, 0]), "mse")
+
+
 def test_losses_of_the_best_constant_prediction():
     labels = torch.tensor([0] * 30 + [1] * 10)
     seen = [(torch.zeros(40, 2), labels)]

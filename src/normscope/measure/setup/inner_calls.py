@@ -185,7 +185,8 @@ def loss_call(kind: str, options: Mapping[str, Any], outputs: Tensor, targets: T
             ignored = options.get("ignore_index", -100)
             found |= {"ignored": float((y == ignored).float().mean()), "ignored_label": ignored}
             found["padding"] = y.ndim < 3 and _in_runs(y == ignored)
-            counts = torch.bincount(y[(y >= 0) & (y != ignored)], minlength=x.shape[1]).double()
+            counted = y[(y >= 0) & (y != ignored)].cpu()
+            counts = torch.bincount(counted, minlength=x.shape[1]).double()
             found["uneven"] = _uneven(counts, options.get("weight"))
     elif y.numel():
         y = y.float()
@@ -193,7 +194,7 @@ def loss_call(kind: str, options: Mapping[str, Any], outputs: Tensor, targets: T
         found["target_rms"] = float(y.square().mean().sqrt())
         weight = options.get("pos_weight")
         if weight is not None and weight.numel() == 1:
-            counts = torch.stack([(1 - y).sum(), y.sum()]).double()
+            counts = torch.stack([(1 - y).sum(), y.sum()]).double().cpu()
             found["uneven"] = _uneven(counts, torch.cat([torch.ones(1), weight.cpu().reshape(1)]))
     return LossCall(
         kind=kind,
@@ -232,14 +233,15 @@ def _cosine_scale(logits: Tensor) -> float:
     node: Any = logits.grad_fn
     while node is not None and any(kind in node.name() for kind in ("Mul", "Div", *_MOVES)):
         node = node.next_functions[0][0]
-    sides = [getattr(node, name, None) for name in ("_saved_self", "_saved_mat2")]
-    if not all(isinstance(side, Tensor) and side.ndim == 2 for side in sides):
+    saved = [getattr(node, name, None) for name in ("_saved_self", "_saved_mat2")]
+    sides = [side.detach() for side in saved if isinstance(side, Tensor) and side.ndim == 2]
+    if len(sides) < len(saved):
         return math.inf
-    norms = [s.detach().norm(dim=d) for s, d in zip(sides, (1, 0), strict=True)]
+    norms = [side.norm(dim=d) for side, d in zip(sides, (1, 0), strict=True)]
     sizes = [float(n.mean()) for n in norms]
     if any(bool(((n - m).abs() > _CLOSE * m).any()) for n, m in zip(norms, sizes, strict=True)):
         return math.inf
-    largest = float((sides[0].detach() @ sides[1].detach()).abs().max())
+    largest = float((sides[0] @ sides[1]).abs().max())
     factor = float(logits.detach().abs().max()) / largest if largest else math.inf
     return factor * sizes[0] * sizes[1]
 
