@@ -119,13 +119,13 @@ def cause(names: Sequence[str]) -> list[dict[str, Any]]:
     """
     net, count, rows = "20-pre-B-batch", 64, []
     x = torch.randn(SAMPLES, 3, 8, 8, generator=torch.Generator().manual_seed(12))
-    for n in (8, 16, 32):
+    for n in map(int, names or (8, 16, 32)):
         networks = count if n < 32 else count // 2
         wide = [made(net, n, seed, classes=1)[0] for seed in range(networks)]
         graph, data = nodes_of(wide, x, "batch")
         limits = {
             level: predict_graph(graph, data=data, level=level).lambda_max
-            for level in (("positions", "gram") if n == 8 else ("positions",))
+            for level in (("positions", "gram") if n == 32 else ("positions",))
         }
         for read_out in ("Gaussian", "signs"):
             grams = []

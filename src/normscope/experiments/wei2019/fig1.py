@@ -69,8 +69,8 @@ def observe(table: Table) -> Values:
         found[f"{kind}-flatter"] = parts({named(g): v for g, v in gain.items() if g <= 3})
         found[f"{kind}-sharper"] = {"values": gain[gammas[-1]]}
     plain = [spec_of(n, None) for n in ("mnist-fc", "cifar-fc")]
-    ends = [p.lambda_max or 0.0 for p in ns.predict(plain, theory="corrected")]
-    found["n0"] = {"error": abs(ends[0] / ends[1] - 1)}
+    fc, wide = (p.lambda_max or 0.0 for p in ns.predict(plain, theory="corrected"))
+    found["n0"] = {"error": abs(fc / wide - 1)}
     return found
 
 
