@@ -174,6 +174,14 @@ def test_a_small_momentum():
     assert the(early).severity == "ok"
 
 
+@pytest.mark.parametrize(("momentum", "words"), [(0.0, "never move"), (0.99, "the last batch")])
+def test_a_momentum_that_is_not_meant(momentum, words):
+    found = ns.examine(cnn(momentum=momentum), digits(), trial_seconds=0)
+    [one] = [f for f in found.findings if f.rule == "statistics-momentum"]
+    assert one.severity == "warning"
+    assert words in one.title
+
+
 def test_a_layer_that_was_never_updated():
     net = fit()
     net[5].reset_running_stats()

@@ -90,6 +90,8 @@ def linear_network(case: Case, limits: LinearLimits) -> Finding | None:
     layers = [s for s in case["start"].layers if s.gain == s.gain]
     if math.isnan(found.linear) or len(layers) < 2:
         return None
+    if any(p.weight == 0 and not p.name.endswith("bias") for p in found.parameters):
+        return None  # branches that start at zero leave only the way past them
     name = "distance of the outputs from a linear function, relative"
     shown = (Evidence(name, found.linear, limits.change),)
     if found.linear > limits.change:
