@@ -68,8 +68,8 @@ def observe(table: Table) -> Values:
         gain = {g: np.log10(one("lambda", gamma=None) / one("lambda", gamma=g)) for g in gammas}
         found[f"{kind}-flatter"] = parts({named(g): v for g, v in gain.items() if g <= 3})
         found[f"{kind}-sharper"] = {"values": gain[gammas[-1]]}
-    plain = [spec_of(n, None) for n in ("mnist-fc", "cifar-fc")]
-    fc, wide = (p.lambda_max or 0.0 for p in ns.predict(plain, theory="corrected"))
+    networks = [spec_of(n, None) for n in ("mnist-fc", "cifar-fc")]
+    fc, wide = (p.lambda_max or 0.0 for p in ns.predict(networks, theory="corrected"))
     found["n0"] = {"error": abs(fc / wide - 1)}
     return found
 

@@ -25,22 +25,20 @@ def made(net: str, width: int, seed: int, **options: Any) -> tuple[torch.nn.Modu
     return model, "frozen" if norm == "frozen" else "batch"
 
 
-def compared(model: torch.nn.Module, inputs: torch.Tensor, statistics: str) -> dict[str, float]:
+def compared(model: torch.nn.Module, inputs: torch.Tensor, statistics: str) -> Values:
     """Numbers of F of one network by the theory, and measured numbers in units of them."""
     theory: Any = ns.predict(model, (inputs, None), statistics=statistics)
     risk = ns.Risk(model, inputs, loss="mse", statistics=statistics)
     mean = mean_gradients(risk).double().square().sum(1).mean()
     predicted, along = theory.lambda_max_split or math.nan, theory.mean_direction or math.nan
-    found = {"theory": predicted, "theory mean": along, "mean": float(mean) / along}
+    found: Values = {"theory": predicted, "theory mean": along, "mean": float(mean) / along}
     if len(inputs) > MANY:
-        top = float(ns.top_eigenvalues(ns.fisher(risk)).values[0])
-    else:
-        spectrum = ns.gram_spectrum(risk)
-        top, found["trace"] = spectrum.largest, spectrum.trace / theory.trace
-    return found | {"lambda": top / predicted}
+        return found | {"lambda": ns.top_eigenvalues(ns.fisher(risk)).values[0] / predicted}
+    spectrum = ns.gram_spectrum(risk)
+    return found | {"lambda": spectrum.largest / predicted, "trace": spectrum.trace / theory.trace}
 
 
-def trial(net: str, width: int, samples: int, draw: int, seed: int) -> dict[str, float]:
+def trial(net: str, width: int, samples: int, draw: int, seed: int) -> Values:
     """One network of one output on Gaussian images of 8 x 8."""
     number = 1000 * draw + seed
     images = torch.randn(samples, 3, 8, 8, generator=torch.Generator().manual_seed(number))
