@@ -61,6 +61,6 @@ def observe(table: Table) -> Values:
                     found.setdefault("bulk-falls", {})[net] = slopes(np.log2(sizes), excess.T)
                 elif min(v.min() for v in values) > 0:
                     key = norm if name == "lambda" else f"{norm}-{name}"
-                    name = f"{net}, T = {samples}"
-                    found.setdefault(key, {})[name] = over_sizes(sizes, values, 1.0)
+                    place = f"{net}, T = {samples}"
+                    found.setdefault(key, {})[place] = over_sizes(sizes, values, 1.0)
     return {f"resnet-{key}": parts(value) for key, value in found.items()}
