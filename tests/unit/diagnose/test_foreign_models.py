@@ -243,8 +243,8 @@ MODELS = {
 }  # fmt: skip
 
 
-HIDDEN = {"outliers", "density", "prediction", "comparison"}  # by loss_fn(model, batch)
-NO_THEORY = {"prediction", "comparison"}
+NO_THEORY = {"prediction", "comparison", "order_parameters", "changes"}
+HIDDEN = {"outliers", "density"} | NO_THEORY  # by loss_fn(model, batch)
 # name -> what makes no sense for it (beside regularization without batch norm), share known
 EXPECTED = {
     "transformer-encoder": (NO_THEORY, 1.0),
@@ -255,7 +255,7 @@ EXPECTED = {
     "u-net": (NO_THEORY | {"outliers"}, 1.0),
     "dict-and-tuple": (HIDDEN, 1.0),
     "language-model": (HIDDEN, 1 - 96 / 2624),  # all but the positions
-    "frozen-backbone": (NO_THEORY, 1.0),
+    "frozen-backbone": (set(), 1.0),
     "weight-norm": (NO_THEORY, 1.0),
     "bfloat16": (set(), 1.0),
     "float16": (set(), 1.0),

@@ -341,7 +341,8 @@ def test_settings_without_a_value_are_not_shown():
 
 def test_sentences_stand_below_their_rows_in_the_page():
     first, *others = normalized()["prediction"]
-    flagged = PredictionSet((replace(first, flags=("lambda_max says <why> " * 9,)), *others))
+    plain = [replace(other, flags=()) for other in others]
+    flagged = PredictionSet((replace(first, flags=("lambda_max says <why> " * 9,)), *plain))
     found = replace(normalized(), measurements={"prediction": flagged}, findings=())
     text = page(found)
     said = re.findall(r'<tr class="said">(.*?)</tr>', text, re.S)
