@@ -71,10 +71,9 @@ def predict(
         >>> round(ns.predict(spec).lambda_max, 2)
         2234.17
         >>> import torch
-        >>> net = ns.network("resnet8,width=8")
-        >>> found = ns.predict(net, (torch.randn(16, 3, 8, 8), None))
-        >>> found.level, found.layers[0], len(found.layers)
-        ('positions', 'conv1', 17)
+        >>> found = ns.predict(ns.network("resnet8"), (torch.randn(16, 3, 8, 8), None))
+        >>> found.level, found.layers[0]
+        ('positions', 'conv1')
     """
     if _is_module(network):
         return _of_module(
