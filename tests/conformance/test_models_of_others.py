@@ -87,7 +87,8 @@ def test_examined_as_a_whole(name):
     example = made(name)
     truth, question = example.truth, asked(example)
     before = fingerprint(example.model, question["data"]), process()
-    found = ns.examine(example.model, **question, optimizer="adamw", lr=3e-4)
+    # Their labels are random and they are small: at 3e-4 few updates say nothing.
+    found = ns.examine(example.model, **question, optimizer="adamw", lr=3e-3)
     assert (fingerprint(example.model, question["data"]), process()) == before
     assert [(step.name, step.reason) for step in found.plan.steps if step.status != "ok"] == []
     for part in ("layout", "activations"):

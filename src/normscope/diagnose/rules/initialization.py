@@ -293,8 +293,8 @@ def small_weights(case: Case, limits: GainLimits) -> Finding | None:
     layers = _gains(case)
     if not layers or not case.untrained or case.learns:
         return None
-    if case["start"].norms and not case.fails:
-        return None  # norms make up for it
+    if case["start"].norms and not _lost(case, case["start"]):
+        return None  # norms make up for it, as in transformers
     small = [s for s in layers if s.gain < limits.low]
     if len(small) < limits.share * len(layers):
         return None

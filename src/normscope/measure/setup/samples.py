@@ -21,6 +21,7 @@ from normscope.subject.parameters import every_parameter
 from normscope.subject.problem import Problem
 from normscope.subject.statistics import batch_norms
 
+GIVEN_TARGETS = ("labels", "label_ids", "target", "targets")  # of models that know their loss
 ROWS = 16  # that are run: exact all the same
 SHIFTED = 0.95  # share of the targets that are the next token
 COPIED = 0.9  # share that are the token itself: then the data repeats, and says nothing
@@ -200,7 +201,9 @@ def _leak(found: Looks, problem: Problem, given: Any, target: Tensor | None) -> 
     if given is None or target is None or target.is_floating_point():
         return "" if given is not None else NO_CALL
     batch = Batch(given)
-    known = ((t, _shift_of(t, target)) for t in tensors_in(given))
+    args, named = given
+    seen = tensors_in((args, {k: v for k, v in named.items() if k not in GIVEN_TARGETS}))
+    known = ((t, _shift_of(t, target)) for t in seen)
     tokens, found.shift = next((pair for pair in known if pair[1] is not None), (None, None))
     if tokens is None or found.shift not in (0, 1):
         return ""
