@@ -182,8 +182,8 @@ class Wiring(Record):
         beside: share of the loss that does not come from the one torch loss in it, evaluation mode.
         doubling: loss of some samples over the mean loss of their two halves, in evaluation mode: 1
             for a mean, 2 for a sum.
-        falling: largest ratio of the losses at outputs 20 and 10 times (200 and 100 times) as large,
-            where they are below zero, in evaluation mode; NaN where they never are.
+        falling: largest ratio of losses at outputs 20 and 10 (200 and 100) times as large
+            that are below zero, in evaluation mode; NaN where there are none.
         padded: share of the targets that stand at padding tokens and are a label all the same.
         samples: samples in the batch.
         skipped: what was not tested -> why.

@@ -451,9 +451,9 @@ def evaluation_data(case: Case, limits: ModeLimits) -> Finding | None:
             "eval_data is prepared in another way.",
             advice=f"Recompute the running statistics ({REMAKE}), and prepare both alike.",
         )
-    what = f"the mean of its inputs is {modes.shift:.2g} deviations away"
+    what = f"the mean of its inputs differs by {modes.shift:.2g} deviations"
     if not modes.shift > limits.shift:
-        what = f"the scale of its inputs is {modes.scale_shift**0.5:.2g} times as large"
+        what = f"the scale of its inputs differs ({modes.scale_shift**0.5:.2g} times as large)"
     return warning(
         title=f"eval_data is not prepared like data: {what} ({losses})",
         evidence=tuple(shown),
