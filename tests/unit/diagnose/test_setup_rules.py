@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 from normscope.diagnose import examine, findings_of
 from normscope.results import (
@@ -394,3 +395,15 @@ def test_an_optimizer_of_another_model_is_a_finding():
     part = examined(model, optimizer=torch.optim.AdamW(model[2].parameters(), 1e-3)).findings[0]
     assert part.rule == "missing-in-optimizer"
     assert part.layer == "0"
+
+
+@pytest.mark.parametrize(
+    ("rows", "drop", "expected"), [(33, False, 1), (33, True, 0), (64, False, 32)]
+)
+def test_the_size_of_the_last_batch_of_a_loader(rows, drop, expected):
+    data = TensorDataset(torch.randn(rows, 6), torch.arange(rows) % 3)
+    loader = DataLoader(data, 32, drop_last=drop)
+    model = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3))
+    found = examine(model, loader, preset="fast", trial_seconds=0)
+    assert found["data"].last == expected
+    assert ("last-batch" in warned(found)) is (expected == 1)
