@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.findings.setup import Parts, loss_of
+from benchmarks.findings.setup import LOSSES, Parts, loss_of
 
 __all__ = ["NORMSCOPE", "RIVALS", "Told", "adapter", "gradient_seconds"]
 
@@ -66,7 +66,8 @@ def examined(parts: Parts, preset: str) -> Answer:
     given = {"loss_fn": parts.loss_fn, "optimizer": parts.optimizer, "eval_data": parts.eval_data}
     known = inspect.signature(ns.examine).parameters  # older versions do not know eval_data
     options = {name: value for name, value in given.items() if name in known}
-    found = ns.examine(parts.model, parts.data, parts.loss, preset=preset, **options)
+    loss = LOSSES.get(parts.loss, parts.loss)  # "mse" is half the sum over the outputs there
+    found = ns.examine(parts.model, parts.data, loss, preset=preset, **options)
     seconds = time.perf_counter() - began
     trial = found.measurements.get("trial")
     tried = float(trial.seconds) if trial is not None else 0.0
@@ -83,13 +84,16 @@ def gradient_seconds(parts: Parts) -> float:
     """Wall seconds of one gradient of the loss, the median of three after one to warm up."""
     batch = next(iter(parts.data))
     held = [p for p in parts.model.parameters() if p.requires_grad]
-    state = {name: value.clone() for name, value in parts.model.state_dict().items()}
+    kept = [(value, value.clone()) for value in parts.model.state_dict().values()]
     random, took = torch.get_rng_state(), []
     for _ in range(4):
         began = time.perf_counter()
         torch.autograd.grad(loss_of(parts, batch), held, allow_unused=True)
         took.append(time.perf_counter() - began)
-    parts.model.load_state_dict(state)
+    with torch.no_grad():
+        for value, before in kept:
+            if not torch.equal(value, before):  # expanded buffers cannot be written
+                value.copy_(before)
     torch.set_rng_state(random)
     return statistics.median(took[1:])
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from torch import nn
+from torch.utils.data import DataLoader
 
 from normscope.diagnose import trial
 from normscope.diagnose._curvature import largest_curvature
@@ -106,7 +108,18 @@ def _wiring(subject: Subject, results: Results) -> Any:
     found = set_up(problem, subject.batches[0], subject.held, subject.foreign)
     classes = max((call.classes for call in found.wiring.calls), default=0)
     data = data_card(subject.population.batches, found.given, found.target, classes)
+    data = replace(data, last=_last(subject))
     return {"wiring": found.wiring, "start": found.start, "data": data}
+
+
+def _last(subject: Subject) -> int:
+    """Samples in the last batch of a loader; 0 if that is not known."""
+    loader = subject.data
+    if not isinstance(loader, DataLoader) or loader.drop_last or loader.batch_size is None:
+        return 0
+    with contextlib.suppress(TypeError):  # without a length
+        return len(loader.sampler) % loader.batch_size or loader.batch_size  # type: ignore[arg-type]
+    return 0
 
 
 @step("layout", "fast", 1)

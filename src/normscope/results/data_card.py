@@ -34,6 +34,9 @@ class DataCard(Record):
             batch.
         given_away: the input feature that is the target itself, but for scale; -1 if none is.
         scrambled: whether images look as if their channels, stored last, were read as first.
+        counts: samples of each class; empty where there are none, or very many.
+        by_row: whether rows of a table are standardized, and its columns are not.
+        last: samples in the last batch of the loader, where that is known; 0 if not.
         reason: why the inputs or targets were not looked at.
     """
 
@@ -55,6 +58,9 @@ class DataCard(Record):
     sorting: float = NAN
     given_away: int = -1
     scrambled: bool = False
+    counts: tuple[int, ...] = ()
+    by_row: bool = False
+    last: int = 0
     reason: str = ""
 
     def __repr__(self) -> str:

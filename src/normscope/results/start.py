@@ -79,11 +79,14 @@ class Gates(Record):
         saturated: share of gates with abs(pre-activation) above 4, from the inputs alone; for a
             plain recurrent layer of states at their ends.
         forget: mean forget gate; NaN without one.
+        recurrent: root mean square of a plain recurrent layer's weights from state to state, times
+            the root of their number; NaN for others.
     """
 
     name: str
     saturated: float
     forget: float = NAN
+    recurrent: float = NAN
 
 
 @dataclass(frozen=True, eq=False)

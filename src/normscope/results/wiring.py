@@ -37,6 +37,7 @@ class LossCall(Record):
         ignored_label: the label that it ignores.
         padding: whether ignored labels stand side by side, as padding does.
         uneven: how much more unequal its weights make the classes; 1 without weights.
+        weights: weights of the classes, where it has some.
         smoothing: label smoothing.
         bound: largest size that logits made of unit vectors can have.
         value: the loss that it gave.
@@ -62,6 +63,7 @@ class LossCall(Record):
     ignored_label: int = -100
     padding: bool = False
     uneven: float = 1.0
+    weights: tuple[float, ...] = ()
     smoothing: float = 0.0
     bound: float = math.inf
     value: float = NAN
@@ -101,6 +103,7 @@ class ParameterUse(Record):
         used: whether the loss depends on its value, with a gradient or without.
         finite: whether all its entries are.
         initial: whether it is frozen and distributed as torch's initial weights are.
+        table: whether it is a frozen embedding of normal numbers of deviation 1, as torch's are.
     """
 
     name: str
@@ -114,6 +117,7 @@ class ParameterUse(Record):
     used: bool = True
     finite: bool = True
     initial: bool = False
+    table: bool = False
 
     @property
     def reached(self) -> bool:
@@ -178,6 +182,9 @@ class Wiring(Record):
         beside: share of the loss that does not come from the one torch loss in it, evaluation mode.
         doubling: loss of some samples over the mean loss of their two halves, in evaluation mode: 1
             for a mean, 2 for a sum.
+        falling: largest ratio of losses at outputs 20 and 10 (200 and 100) times as large
+            that are below zero, in evaluation mode; NaN where there are none.
+        padded: share of the targets that stand at padding tokens and are a label all the same.
         samples: samples in the batch.
         skipped: what was not tested -> why.
     """
@@ -198,6 +205,8 @@ class Wiring(Record):
     dropping: float = 0.0
     beside: float = NAN
     doubling: float = NAN
+    falling: float = NAN
+    padded: float = 0.0
     samples: int = 0
     skipped: dict[str, str] = field(default_factory=dict)
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 from normscope.diagnose import examine, findings_of
 from normscope.results import (
@@ -129,7 +130,39 @@ LINES = [
      {"wiring": replace(WIRING, mixing=1.1e-3)}, "warning"),
     ("samples-mix", {"wiring": replace(WIRING, mixing=0.5, across=0.0)},
      {"wiring": replace(WIRING, mixing=0.5, across=0.1)}, "warning"),
-    ("samples-mix", {}, {"wiring": replace(WIRING, mixing=0.5, mixing_by="1")}, "note"),
+    ("samples-mix", {}, {"wiring": replace(WIRING, mixing=0.5, mixing_by="1")}, "warning"),
+    ("output-operation", {"wiring": call(kind="poisson")},
+     {"wiring": call(kind="poisson", made_by="Exp")}, "warning"),
+    ("output-operation", {}, {"wiring": call(made_by="Dropout")}, "warning"),
+    ("output-range", {"wiring": squared(made_by="Hardtanh", zeros=0.9)},
+     {"wiring": squared(made_by="Hardtanh", zeros=1.0)}, "warning"),
+    ("unbounded-loss", {"wiring": replace(WIRING, falling=2.4)},
+     {"wiring": replace(WIRING, falling=2.6)}, "warning"),
+    ("padding-counts", {"wiring": replace(WIRING, padded=0.29)},
+     {"wiring": replace(WIRING, padded=0.31)}, "warning"),
+    ("loss-terms", {"wiring": replace(WIRING, loss=2.3 + 50.0, calls=(
+        replace(CALL, value=2.3), replace(SQUARED, value=50.0)))},
+     {"wiring": replace(WIRING, loss=2.3 + 60.0, calls=(
+        replace(CALL, value=2.3), replace(SQUARED, value=60.0)))}, "warning"),
+    ("class-weights", {"wiring": call(weights=(1.0, 2.0)), "data": replace(DATA, counts=(90, 30))},
+     {"wiring": call(weights=(4.0, 1.0)), "data": replace(DATA, counts=(90, 30))}, "warning"),
+    ("standardized-rows", {}, {"data": replace(DATA, by_row=True)}, "warning"),
+    ("input-scale", {"data": replace(DATA, rms=0.9e4), "judged": GOOD},
+     {"data": replace(DATA, rms=1.1e4), "judged": GOOD}, "warning"),
+    ("input-scale", {"data": DataCard()},
+     {"data": DataCard(), "start": signal(rms_in=21.0)}, "warning"),
+    ("recurrent-weights", {"start": replace(START, recurrent=(Gates("0", 0.0, recurrent=0.3),))},
+     {"start": replace(START, recurrent=(Gates("0", 0.0, recurrent=0.1),))}, "warning"),
+    ("last-batch", {"data": replace(DATA, last=2), "start": norm(over_batch=True, values=64)},
+     {"data": replace(DATA, last=1), "start": norm(over_batch=True, values=64)}, "warning"),
+    ("shared-norm", {"start": norm(over_batch=True, values=64)},
+     {"start": replace(START, norms=tuple(replace(NORM, name=n, over_batch=True)
+                                          for n in ("1", "1#2", "1#3")))}, "warning"),
+    ("frozen-parameters", {"wiring": spare(0.1, trainable=False, held=False), "judged": GOOD},
+     {"wiring": spare(0.1, trainable=False, held=False, table=True), "judged": GOOD}, "warning"),
+    ("zero-gradient", {"wiring": spare(0.2, weight=0.0, gradient=0.0), "judged": GOOD},
+     {"wiring": spare(0.2, weight=0.0, gradient=0.0),
+      "judged": replace(GOOD, unmoved=("1.weight",))}, "warning"),
     ("tokens-leak", {"wiring": replace(WIRING, leak=0.9e-3)},
      {"wiring": replace(WIRING, leak=1.1e-3)}, "warning"),
     ("norm-axis", {"start": norm(values=3)}, {"start": norm(values=2)}, "warning"),
@@ -205,7 +238,7 @@ LINES = [
     ("target-probabilities", {"wiring": call(target_sum=1.0)},
      {"wiring": call(target_sum=2.0)}, "warning"),
     ("bounded-logits", {"wiring": call()}, {"wiring": call(made_by="Tanh")}, "warning"),
-    ("bounded-logits", {"wiring": call(bound=1.2)}, {"wiring": call(bound=0.8)}, "warning"),
+    ("bounded-logits", {"wiring": call(bound=1.4)}, {"wiring": call(bound=1.3)}, "warning"),
     ("output-range", {"wiring": call(kind="kl", log_sum=0.0)},
      {"wiring": call(kind="nll", made_by="Relu")}, ""),
     ("log-softmax-missing", {"wiring": call(kind="kl", log_sum=0.0)},
@@ -362,3 +395,15 @@ def test_an_optimizer_of_another_model_is_a_finding():
     part = examined(model, optimizer=torch.optim.AdamW(model[2].parameters(), 1e-3)).findings[0]
     assert part.rule == "missing-in-optimizer"
     assert part.layer == "0"
+
+
+@pytest.mark.parametrize(
+    ("rows", "drop", "expected"), [(33, False, 1), (33, True, 0), (64, False, 32)]
+)
+def test_the_size_of_the_last_batch_of_a_loader(rows, drop, expected):
+    data = TensorDataset(torch.randn(rows, 6), torch.arange(rows) % 3)
+    loader = DataLoader(data, 32, drop_last=drop)
+    model = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3))
+    found = examine(model, loader, preset="fast", trial_seconds=0)
+    assert found["data"].last == expected
+    assert ("last-batch" in warned(found)) is (expected == 1)

@@ -588,3 +588,81 @@ def test_nothing_is_left_behind(fails):
     assert optimizer.state_dict() == before[2]
     assert not any(m._forward_hooks or m._forward_pre_hooks for m in model.modules())
     assert all(p.grad is None for p in model.parameters())
+
+
+def test_a_loss_without_a_lower_bound_falls_faster_than_its_outputs_grow():
+    x, y = rows(FEATURES), torch.ones(N, 1)
+
+    def with_sign(sign):
+        def loss(rate, y):
+            return sign * (rate.exp() - y * rate).mean()
+
+        return wiring(mlp(out=1), (x, y), loss).falling
+
+    assert with_sign(-1) > 2.5
+    assert not with_sign(1) > 2.5
+    linear = wiring(mlp(out=1), (x, y), lambda out, y: out.mean())
+    assert linear.falling == pytest.approx(2, rel=1e-4)
+
+
+def test_padding_with_a_label_is_seen():
+    words = torch.arange(N * 6).reshape(N, 6) % 7 + 1
+    words[:, 3:] = 0
+    tags = (words % 3).masked_fill(words == 0, 1)
+
+    class Tagger(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.words, self.out = nn.Embedding(9, 8), nn.Linear(8, 3)
+
+        def forward(self, x):
+            return self.out(self.words(x)).transpose(1, 2)
+
+    assert wiring(Tagger(), (words, tags)).padded == pytest.approx(0.5)
+    ignored = tags.masked_fill(words == 0, -100)
+    assert wiring(Tagger(), (words, ignored), functional.cross_entropy).padded == 0
+    assert wiring(Tagger(), (words.flip(1), tags.flip(1))).padded == 0
+
+
+def test_convolutions_that_see_the_next_value_leak():
+    x = rows(1, 12)[:, 0]
+
+    class Next(nn.Module):
+        def __init__(self, left, right):
+            super().__init__()
+            self.conv, self.pad = nn.Conv1d(1, 1, 3), (left, right)
+
+        def forward(self, x):
+            return self.conv(functional.pad(x[:, None], self.pad))[:, 0]
+
+    data = (x[:, :-1].contiguous(), x[:, 1:].contiguous())
+    assert wiring(Next(1, 1), data, "mse").leak > 0.01
+    assert wiring(Next(2, 0), data, "mse").leak == 0
+
+
+def test_the_last_operation_may_be_dropout():
+    x, y = rows(FEATURES), torch.randn(N, 1)
+    dropped = wiring(mlp(nn.Dropout(0.5), out=1), (x, y), nn.MSELoss())
+    inside = wiring(mlp(act=nn.Dropout, out=1), (x, y), nn.MSELoss())
+    assert [w.calls[0].made_by for w in (dropped, inside)] == ["Dropout", "Addmm"]
+
+
+def test_nodes_of_a_graph_are_joined_on_purpose():
+    class Graph(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("joined", torch.rand(N, N))
+            self.layer = nn.Linear(FEATURES, CLASSES)
+
+        def forward(self, x):
+            return self.joined @ self.layer(x)
+
+    assert "graph" in wiring(Graph()).skipped["mixing"]
+
+
+def test_tables_that_are_standardized_by_row():
+    x = rows(FEATURES) * 0.1 + torch.arange(FEATURES)
+    by_row = (x - x.mean(1, keepdim=True)) / x.std(1, keepdim=True)
+    by_column = (x - x.mean(0)) / x.std(0)
+    cards = [data_card([Batch(t)], t, None) for t in (by_row, by_column)]
+    assert [card.by_row for card in cards] == [True, False]

@@ -156,6 +156,21 @@ def image_layout(case: Case) -> Finding | None:
     )
 
 
+@rule("standardized-rows", "data", order=4, kind="fact")
+def standardized_rows(case: Case) -> Finding | None:
+    """Rows of a table standardized in place of its columns."""
+    found: DataCard = case["data"]
+    if not found.by_row:
+        return None
+    return warning(
+        title="Every row is standardized by itself (axis=1), and the columns are not: features "
+        "keep different means",
+        evidence=(Evidence("rows of mean 0 and deviation 1, share", 1.0, 0.0),),
+        meaning="The largest feature decides the rows' means and scales, and hides the others.",
+        advice="Standardize each column over the rows (axis=0).",
+    )
+
+
 @dataclass(frozen=True)
 class InputLimits:
     """Thresholds of ``feature-scale`` and ``input-scale``.
@@ -165,12 +180,14 @@ class InputLimits:
         high: root mean square of the inputs.
         low: the same.
         offset: abs(mean) over deviation.
+        extreme: root mean square from which on no norm and no trial excuses it.
     """
 
     ratio: float = 100.0
     high: float = 20.0
     low: float = 0.02
     offset: float = 10.0
+    extreme: float = 1e4
 
 
 @rule("feature-scale", "data", "start", order=4, kind="fact", limits=InputLimits(),
@@ -204,14 +221,17 @@ def feature_scale(case: Case, limits: InputLimits) -> Finding | None:
 def input_scale(case: Case, limits: InputLimits) -> Finding | None:
     """Inputs that are large, tiny, or far from centred."""
     found: DataCard = case["data"]
-    if math.isnan(found.rms) or found.variation == 0:
+    if math.isnan(found.rms):
+        return _inside(case, limits)
+    if found.variation == 0:
         return None
     shown = Evidence("root mean square of the inputs", found.rms, limits.high)
     # norms inside residual branches do not make up for it: what leads past them stays as large
     past = bool(case["start"].attention)
     severity = note if not past and (case.clear or _normed_first(case)) and case.learns else warning
     if found.rms > limits.high:
-        return severity(
+        extreme = found.rms > limits.extreme and not _normed_first(case, batch=True)
+        return (warning if extreme else severity)(
             title=f"The inputs are large (root mean square {found.rms:.3g}): they are not "
             "normalized",
             evidence=(shown,),
@@ -239,6 +259,22 @@ def input_scale(case: Case, limits: InputLimits) -> Finding | None:
         title="The inputs have a usual scale",
         evidence=(shown, offset),
         meaning="Initial weights expect inputs of about this size.",
+    )
+
+
+def _inside(case: Case, limits: InputLimits) -> Finding | None:
+    """Of inputs that are made in the loss function: noised ones, and times."""
+    first = [s for s in case["start"].layers if s.number <= 1 and s.rms_in > limits.high]
+    if not first:
+        return None
+    worst = max(first, key=lambda s: s.rms_in)
+    return (note if case.clear else warning)(
+        title=f"The input of {worst.name!r} is large (root mean square {worst.rms_in:.3g}): it is "
+        "not scaled",
+        evidence=(Evidence("root mean square of what goes into it", worst.rms_in, limits.high),),
+        meaning="It decides the outputs at the start, and drowns the other inputs.",
+        advice="Scale such numbers (times, positions) to about 1, or embed them.",
+        layer=worst.name,
     )
 
 

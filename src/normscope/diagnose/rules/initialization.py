@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from normscope.diagnose.rules.base import Case, ok, rule, warning
 from normscope.results import Evidence, Finding
@@ -90,11 +90,13 @@ class LostLimits:
 
     Attributes:
         inside: what a layer gives.
+        failing: the same where the trial fails.
         near: factor on ``inside`` for all layers behind it.
         outputs: what the network gives.
     """
 
     inside: float = 1e-4
+    failing: float = 2e-3
     near: float = 10.0
     outputs: float = 1e-6
 
@@ -104,6 +106,8 @@ LOST = LostLimits()
 
 def _lost(case: Case, found: Start, limits: LostLimits = LOST) -> SignalScale | None:
     """The first layer behind which all samples look alike; None if there is none."""
+    if case.fails:
+        limits = replace(limits, inside=max(limits.inside, limits.failing))
     signals = [s for s in found.signals if not s.side and not math.isnan(s.variation)]
     if case["wiring"].samples < 2 or not signals:
         return None
@@ -171,7 +175,9 @@ def signal_lost(case: Case, limits: LostLimits) -> Finding | None:
         meaning=f"The layers behind it see the same for every sample; {norms}. Training starts on "
         "a plateau.",
         advice="Add norms or skip connections, or use an initialization that keeps the signal: "
-        "Kaiming for ReLU, Xavier for tanh.",
+        "Kaiming for ReLU, Xavier for tanh."
+        + (" Check batch_first: attention over the samples makes them alike too."
+           if found.attention else ""),
         layer=lost.name,
     )  # fmt: skip
 
@@ -446,10 +452,12 @@ class GateLimits:
 
     Attributes:
         forget: mean forget gate.
+        recurrent: size of a plain recurrent layer's weights from state to state.
         saturated: share of the gates at their ends.
     """
 
     forget: float = 0.15
+    recurrent: float = 0.2
     saturated: float = 0.5
 
 
@@ -471,6 +479,24 @@ def forget_gates(case: Case, limits: GateLimits) -> Finding | None:
         advice="Initialize the forget bias at +1.",
         layer=worst.name,
     )
+
+
+@rule("recurrent-weights", "start", order=5.2, kind="fact", limits=GateLimits())
+def recurrent_weights(case: Case, limits: GateLimits) -> Finding | None:
+    """A state that is forgotten at once."""
+    gates = [g for g in case["start"].recurrent if 0 < g.recurrent < limits.recurrent]
+    if not gates or not case.untrained:
+        return None
+    least = min(gates, key=lambda g: g.recurrent)
+    return warning(
+        title=f"The recurrent weights of {least.name!r} are initialized too small "
+        f"({least.recurrent:.2g} times 1 / sqrt(units)): its state is forgotten at the next step",
+        evidence=(Evidence("root mean square of the recurrent weights x sqrt(units)",
+                           least.recurrent, limits.recurrent),),
+        meaning="The signal of earlier steps vanishes, and the gradient towards them.",
+        advice="Initialize them orthogonally (nn.init.orthogonal_).",
+        layer=least.name,
+    )  # fmt: skip
 
 
 @rule("saturated-gates", "start", order=5.2, kind="guess", limits=GateLimits(),

@@ -14,6 +14,7 @@ RANGES = {
     "Relu": (0.0, math.inf), "Softplus": (0.0, math.inf), "Sigmoid": (0.0, 1.0),
     "Softmax": (0.0, 1.0), "Tanh": (-1.0, 1.0),
 }  # fmt: skip
+ENDS = {"Relu": "ReLU", "Clamp": "clamp", "ClampMin": "clamp", "Hardtanh": "clamp (hardtanh)"}
 NAMES = {"Relu": "ReLU", "Sigmoid": "sigmoid", "Tanh": "tanh"}
 
 
@@ -141,6 +142,58 @@ def log_softmax(case: Case, limits: LogLimits) -> Finding | None:
     )
 
 
+@rule("output-operation", "wiring", order=1, kind="fact")
+def output_operation(case: Case) -> Finding | None:
+    """Dropout on the prediction, and rates in a loss of log rates."""
+    for call in case["wiring"].calls:
+        if call.made_by == "Dropout":
+            return warning(
+                title="Dropout is applied to the prediction itself",
+                evidence=(Evidence("share of the outputs that are exactly 0", call.zeros),),
+                meaning="In training outputs are set to zero at random, and the others are larger "
+                "than meant.",
+                advice="Remove the dropout behind the last layer.",
+            )
+        if call.kind == "poisson" and call.made_by in ("Exp", "Softplus"):
+            return warning(
+                title="The Poisson loss takes the outputs for log rates, and they are rates "
+                "already (exp or softplus): exp is applied twice",
+                evidence=(Evidence("smallest output", call.low),),
+                meaning="Rates below 1 cannot be predicted, and gradients explode.",
+                advice="Remove the exp at the end of the model, or pass log_input=False.",
+            )
+    return None
+
+
+@dataclass(frozen=True)
+class UnboundedLimits:
+    """Thresholds of ``unbounded-loss``.
+
+    Attributes:
+        below: times its value, below zero, at outputs twice as large.
+    """
+
+    below: float = 2.5
+
+
+@rule("unbounded-loss", "wiring", order=1.6, kind="fact", limits=UnboundedLimits(),
+      suppressed_by=("loss-sign", "target-probabilities", "log-softmax-missing"))  # fmt: skip
+def unbounded(case: Case, limits: UnboundedLimits) -> Finding | None:
+    """A loss that falls faster and faster as outputs grow."""
+    found: Wiring = case["wiring"]
+    if not found.falling > limits.below:
+        return None
+    return warning(
+        title="The loss has no lower bound: it falls below zero faster and faster as the outputs "
+        "grow, as if a term had the wrong sign",
+        evidence=(Evidence("loss at large outputs of twice the size / at once, both negative",
+                           found.falling, limits.below),),
+        meaning="Training makes the outputs as large as it can, and not right.",
+        advice="Check the sign of every term: a log-likelihood needs a minus, a penalty or KL "
+        "term a plus.",
+    )  # fmt: skip
+
+
 @dataclass(frozen=True)
 class RangeLimits:
     """Thresholds of ``output-range``.
@@ -165,6 +218,15 @@ def output_range(case: Case, limits: RangeLimits) -> Finding | None:
                 meaning="Logits at zero get no gradient, and unlikely classes cannot be ruled out.",
                 advice="Remove the activation at the end of the model.",
             )
+        if call.made_by in ENDS and call.zeros == 1:
+            name = ENDS[call.made_by]
+            return warning(
+                title=f"The {name} at the end of the model makes every output zero: it is "
+                "saturated, and no gradient passes it",
+                evidence=(Evidence("share of the outputs that are exactly 0", 1.0),),
+                meaning="All outputs lie beyond its range at the start.",
+                advice=f"Remove the {name} in training, or start the last bias within its range.",
+            )
         regresses = call.kind in ("squared", "absolute", "difference")
         if not regresses or call.made_by not in RANGES or math.isnan(call.target_low):
             continue
@@ -182,13 +244,6 @@ def output_range(case: Case, limits: RangeLimits) -> Finding | None:
                 meaning="The targets cannot be reached.",
                 advice="Remove the last activation, or scale the targets into its range.",
             )  # fmt: skip
-        if call.made_by == "Relu" and call.zeros == 1:
-            return warning(
-                title="The ReLU at the end of the model makes every output zero",
-                evidence=(Evidence("share of the outputs that are exactly 0", 1.0),),
-                meaning="No gradient passes it.",
-                advice="Remove the activation at the end of the model.",
-            )
     return None
 
 

@@ -40,11 +40,12 @@ def unregistered(case: Case) -> Finding | None:
             meaning="No layer is kept where model.parameters() does not find it.",
         )
     return warning(
-        title=f"The loss depends on {found.unregistered:,} parameters that the model does not know",
+        title=f"The loss depends on {found.unregistered:,} parameters that the model does not "
+        "know: they are not trained",
         evidence=shown,
-        meaning="Their layers are kept in a plain list or dict: the optimizer does not get them, "
-        "and they are not trained.",
-        advice="Keep layers in nn.ModuleList or nn.ModuleDict.",
+        meaning="Their layers are kept in a plain list or dict, or made anew in every forward "
+        "pass: the optimizer does not get them.",
+        advice="Make layers in __init__, and keep them in nn.ModuleList or nn.ModuleDict.",
     )
 
 
@@ -174,6 +175,17 @@ def frozen(case: Case, limits: FrozenLimits) -> Finding | None:
             advice="Load pretrained weights first, or unfreeze: parameter.requires_grad_(True).",
             layer=_layer(found.frozen[0]),
         )  # fmt: skip
+    tables = [p for p in found.frozen if p.table]
+    if tables:
+        return warning(
+            title=f"{len(tables)} embedding{'s are' if len(tables) > 1 else ' is'} frozen "
+            f"(first {tables[0].name!r}; requires_grad is False) with random initial values",
+            evidence=shown,
+            meaning="nn.Embedding.from_pretrained freezes its weights, and these look like those "
+            "that torch draws: mean 0 and deviation 1.",
+            advice="Pass freeze=False, or load pretrained vectors.",
+            layer=_layer(tables[0]),
+        )
     if share <= limits.most or not case.fails:
         return note(
             title=f"{_percent(share)} of the parameters are frozen",
@@ -213,6 +225,18 @@ def zero_gradient(case: Case, limits: CutLimits) -> Finding | None:
     still = case.trial.unmoved if case.trial is not None and case.trial.judged else None
     left = tuple(p for p in found.cut if still is None or p.name in still)
     share = found.share(left)
+    stuck = tuple(p for p in found.parameters
+                  if p.weight == 0 and p.gradient == 0 and p.name in (still or ()))  # fmt: skip
+    if found.share(stuck) > limits.share:
+        return warning(
+            title=f"{_percent(found.share(stuck))} of the parameters (first {stuck[0].name!r}) "
+            "start at zero, get a gradient of exactly zero, and stay there",
+            evidence=(Evidence("share of the parameters that stay zero", found.share(stuck),
+                               limits.share),),
+            meaning="They are multiplied with one another: each is the gradient of the other.",
+            advice="Start all but one factor of a product at small random values.",
+            layer=_layer(stuck[0]),
+        )  # fmt: skip
     shown = (Evidence("share of the parameters with a gradient of exactly zero", share,
                       limits.share),)  # fmt: skip
     if share <= limits.share:

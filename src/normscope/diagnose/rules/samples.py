@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from normscope.diagnose.rules.base import Case, note, ok, rule, warning
+from normscope.diagnose.rules.base import Case, ok, rule, warning
 from normscope.results import Evidence, Finding
 from normscope.results.start import NormScale, Start
 from normscope.results.wiring import Wiring
@@ -37,12 +37,12 @@ def mixing(case: Case, limits: MixLimits) -> Finding | None:
     text = "The output of one sample depends on the other samples of the batch"
     text = f"{text}, in evaluation mode too"
     if found.mixing_by:
-        return note(
+        return warning(
             title=text,
             evidence=shown,
             meaning=f"The norm {found.mixing_by!r} keeps no running statistics, and uses those of "
             "the batch.",
-            advice="Set track_running_stats=True if single samples are to be predicted.",
+            advice="Set track_running_stats=True.",
             layer=found.mixing_by,
         )
     return warning(
@@ -69,10 +69,12 @@ def leak(case: Case, limits: MixLimits) -> Finding | None:
             meaning="The mask is causal.",
         )
     return warning(
-        title="The prediction of a token sees later tokens: the causal mask is missing",
+        title="The prediction of a token sees later tokens: a causal mask is missing, or "
+        "convolutions are padded on both sides",
         evidence=shown,
         meaning="The targets leak into the inputs: the loss falls, and nothing useful is learned.",
-        advice="Give the attention a causal mask (is_causal=True).",
+        advice="Give the attention a causal mask (is_causal=True); pad convolutions on the left "
+        "only.",
     )
 
 
@@ -167,6 +169,43 @@ def small_statistics(case: Case, limits: SmallLimits) -> Finding | None:
         "without it, is another network.",
         advice="Use larger batches, or group norm or layer norm.",
         layer=few[0].name,
+    )
+
+
+@rule("last-batch", "start", "data", order=3.6, kind="fact")
+def last_batch(case: Case) -> Finding | None:
+    """A last batch of one sample, for which a batch norm raises an error."""
+    found: Start = case["start"]
+    alone = [n for n in found.norms if n.over_batch and n.values == found.samples]
+    if case["data"].last != 1 or not alone:
+        return None
+    return warning(
+        title=f"The last batch of the loader has 1 sample, and batch norm ({alone[0].name!r}) "
+        "raises an error there",
+        evidence=(Evidence("samples in the last batch", 1.0, 1.0),),
+        meaning="A single value has no variance: training stops at the end of the first epoch.",
+        advice="Use drop_last=True, or another batch size.",
+        layer=alone[0].name,
+    )
+
+
+@rule("shared-norm", "start", order=5.1, kind="fact")
+def shared_norm(case: Case) -> Finding | None:
+    """One batch norm behind several layers."""
+    found: Start = case["start"]
+    first = {s.name.partition("#")[0] for s in found.signals if s.kind in ("linear", "conv")}
+    again = [s for s in found.signals if s.kind in ("linear", "conv") and "#" in s.name]
+    uses = [n.name.partition("#")[0] for n in found.norms if n.over_batch]
+    name = next((n for n in uses if uses.count(n) > 1), None)
+    if name is None or len(again) * 2 > len(first):  # the whole network is called again
+        return None
+    return warning(
+        title=f"The batch norm {name!r} is called {uses.count(name)} times, behind different "
+        "layers: its running statistics fit none of them",
+        evidence=(Evidence("uses of the norm in a pass", uses.count(name), 1.0),),
+        meaning="They are a mixture of several signals: evaluation mode is another network.",
+        advice="Give every layer a batch norm of its own.",
+        layer=name,
     )
 
 

@@ -440,14 +440,23 @@ def evaluation_data(case: Case, limits: ModeLimits) -> Finding | None:
             "cause.",
             advice="Check the labels of eval_data; then regularize, or train on more data.",
         )
-    reason = "Its inputs have other means or scales." if moved else (
-        "With statistics recomputed on it most of the difference is gone, so its signals have "
-        "other means or scales."
-    )  # fmt: skip
+    losses = f"loss {modes.eval_running.loss:.3g} on it, {modes.running.loss:.3g} on data"
+    if not moved and modes.eval_recomputed is not None:
+        return warning(
+            title=f"The running statistics do not fit eval_data: {losses}, "
+            f"{modes.eval_recomputed.loss:.3g} with statistics recomputed on it",
+            evidence=tuple(shown),
+            meaning="The inputs have about the same means and scales, the signals behind the first "
+            "layers have not: weights were averaged or changed after the statistics were taken, or "
+            "eval_data is prepared in another way.",
+            advice=f"Recompute the running statistics ({REMAKE}), and prepare both alike.",
+        )
+    what = f"the mean of its inputs differs by {modes.shift:.2g} deviations"
+    if not modes.shift > limits.shift:
+        what = f"the scale of its inputs differs ({modes.scale_shift**0.5:.2g} times as large)"
     return warning(
-        title="eval_data is not prepared like data: the loss is "
-        f"{modes.eval_running.loss:.3g} on it, {modes.running.loss:.3g} on data",
+        title=f"eval_data is not prepared like data: {what} ({losses})",
         evidence=tuple(shown),
-        meaning=reason,
+        meaning="Its inputs have other means or scales.",
         advice="Use the same normalization and scaling of the inputs for both.",
     )

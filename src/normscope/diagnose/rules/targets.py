@@ -9,6 +9,8 @@ from normscope.diagnose.rules.base import Case, note, ok, problem, rule, warning
 from normscope.results import Evidence, Finding
 from normscope.results.wiring import LossCall, Wiring
 
+OFTEN = 3  # samples of a class, from which on its share is known
+
 
 @dataclass(frozen=True)
 class IgnoredLimits:
@@ -40,6 +42,29 @@ def ignored_class(case: Case, limits: IgnoredLimits) -> Finding | None:
 
 
 @dataclass(frozen=True)
+class PaddingLimits:
+    """Thresholds of ``padding-counts``: share of the targets."""
+
+    share: float = 0.3
+
+
+@rule("padding-counts", "wiring", order=1.15, kind="fact", limits=PaddingLimits())
+def padding_counts(case: Case, limits: PaddingLimits) -> Finding | None:
+    """Padding that has a label as other tokens have."""
+    found: Wiring = case["wiring"]
+    ignores = any(call.ignored >= found.padded for call in found.calls)
+    if found.padded <= limits.share or ignores or not found.calls:
+        return None
+    return warning(
+        title=f"Padding counts in the loss: {100 * found.padded:.0f} % of the labels stand at "
+        "padding tokens, all of one class",
+        evidence=(Evidence("share of the labels at padding", found.padded, limits.share),),
+        meaning="The loss falls as this class is learned, and hardly depends on the others.",
+        advice="Give these places the label -100 (ignore_index).",
+    )
+
+
+@dataclass(frozen=True)
 class WeightLimits:
     """Thresholds of ``class-weights``.
 
@@ -52,18 +77,28 @@ class WeightLimits:
     smoothing: float = 0.5
 
 
-@rule("class-weights", "wiring", order=1.2, kind="fact", limits=WeightLimits())
+def _uneven(call: LossCall, counts: tuple[int, ...]) -> float:
+    """How much more unequal its weights make the classes, by all samples that were seen."""
+    pairs = [(n, n * w) for n, w in zip(counts, call.weights, strict=False) if n >= OFTEN]
+    if len(pairs) < 2:
+        return call.uneven
+    own, new = zip(*pairs, strict=True)
+    return max(new) / max(min(new), 1e-300) * min(own) / max(own)
+
+
+@rule("class-weights", "wiring", "data", order=1.2, kind="fact", limits=WeightLimits())
 def class_weights(case: Case, limits: WeightLimits) -> Finding | None:
     """Class weights the wrong way round, or label smoothing that drowns the labels."""
     calls: tuple[LossCall, ...] = case["wiring"].calls
     for call in calls:
-        if call.uneven > limits.uneven:
-            times = f"{call.uneven:.0f} times" if call.uneven < 1e6 else "far"
+        uneven = _uneven(call, case["data"].counts)
+        if uneven > limits.uneven:
+            times = f"{uneven:.0f} times" if uneven < 1e6 else "far"
             return warning(
                 title=f"The class weights (weight or pos_weight) make the classes {times} more "
                 "unequal than they are",
                 evidence=(Evidence("largest / smallest class, with weights over without",
-                                   call.uneven, limits.uneven),),
+                                   uneven, limits.uneven),),
                 meaning="A class with little weight is ignored: it is hardly ever predicted.",
                 advice="Weight rare classes up, not down: about one over their frequency "
                 "(pos_weight = negatives / positives).",
@@ -116,12 +151,10 @@ class BoundLimits:
     """Thresholds of ``bounded-logits``: share of the loss of equal probabilities that remains.
 
     Attributes:
-        remains: share for cosines, which a scale should follow.
-        tanh: share for a last activation that is hardly ever meant.
+        remains: share, for cosines, which a scale should follow, and for a tanh.
     """
 
-    remains: float = 0.4
-    tanh: float = 0.2
+    remains: float = 0.2
 
 
 @rule("bounded-logits", "wiring", order=1.4, kind="fact", limits=BoundLimits())
@@ -135,7 +168,7 @@ def bounded_logits(case: Case, limits: BoundLimits) -> Finding | None:
             continue
         least = math.log1p((call.classes - 1) * math.exp(-2 * bound))
         chance = math.log(call.classes)
-        line = limits.tanh if tanh else limits.remains
+        line = limits.remains
         shown = (
             Evidence("lowest possible loss / that of equal probabilities", least / chance, line),
         )
@@ -156,9 +189,15 @@ def bounded_logits(case: Case, limits: BoundLimits) -> Finding | None:
 
 @dataclass(frozen=True)
 class TermLimits:
-    """Thresholds of ``loss-terms``: share of the loss that other terms may have."""
+    """Thresholds of ``loss-terms``: share of the loss that other terms may have.
+
+    Attributes:
+        beside: together, beside one torch loss.
+        several: the larger ones of several torch losses.
+    """
 
     beside: float = 0.9
+    several: float = 0.96
 
 
 @rule("loss-terms", "wiring", order=4.3, kind="fact", limits=TermLimits())
@@ -166,6 +205,18 @@ def loss_terms(case: Case, limits: TermLimits) -> Finding | None:
     """A penalty that drowns the loss of the predictions."""
     found: Wiring = case["wiring"]
     call = found.call
+    values = [c.value for c in found.calls if c.value > 0]
+    whole = len(values) > 1 and math.isclose(sum(values), found.loss, rel_tol=0.01)
+    if whole and min(values) < (1 - limits.several) * found.loss:
+        large = max(found.calls, key=lambda c: c.value)
+        return warning(
+            title=f"One of {len(values)} loss terms ({large.kind.replace('_', '-')}, "
+            f"{large.value:.3g}) drowns another one ({min(values):.3g})",
+            evidence=(Evidence("share of the loss in the largest term", large.value / found.loss,
+                               limits.several),),
+            meaning="It decides the gradients: the output of the other term is hardly learned.",
+            advice="Scale the targets of the large term, or balance the terms by weights.",
+        )  # fmt: skip
     if call is None or math.isnan(found.beside):
         return None
     shown = (Evidence("share of the loss in other terms", found.beside, limits.beside),)

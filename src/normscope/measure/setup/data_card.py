@@ -19,6 +19,8 @@ DISTINCT = 20000  # numbers among which distinct ones are counted
 SHUFFLES, SIGMAS = 20, 4.0  # and how far beyond them order is no chance
 ENOUGH, SAME = 32, 0.999999  # rows, and correlation from which two columns are the same
 ALIKE, MARGIN = 0.5, 0.05  # correlation of pixels, and by how much it is larger
+ROWS, OFFSET = 1e-3, 2.0  # of a standardized row, and mean over deviation of a column that is not
+MANY = 1000  # classes whose counts are kept
 STILL = 1e-8  # deviation, of the largest value, of a feature that does not vary
 
 
@@ -71,6 +73,7 @@ def _of_inputs(x: Tensor) -> dict[str, Any]:
         constant = len(x) > 1 and bool((flat == flat[:1]).all())
         return found | {"variation": 0.0 if constant else 1.0}
     found["scrambled"] = _scrambled(x)
+    found["by_row"] = _by_row(x)
     flat = flat.double()
     square = float(flat.square().mean())
     deviation = float(flat.std(correction=0))
@@ -117,6 +120,15 @@ def _given_away(x: Tensor, y: Tensor) -> int:
     return best if float(match[best]) > SAME else -1
 
 
+def _by_row(x: Tensor) -> bool:
+    """Whether rows of a table have mean 0 and deviation 1, and most of its columns have not."""
+    if x.ndim != 2 or x.shape[1] < FEW // 2 or len(x) < FEW:
+        return False
+    x = x.double()
+    near = (x.mean(1).abs() < ROWS) & ((x.std(1) - 1).abs() * x.shape[1] < 1)
+    return bool(near.all()) and bool((x.mean(0).abs() > OFFSET * x.std(0)).double().mean() > 0.5)
+
+
 def _scrambled(x: Tensor) -> bool:
     """Whether images with the channels last were read as if these came first.
 
@@ -146,6 +158,8 @@ def _of_labels(targets: list[Tensor]) -> dict[str, Any]:
     each = [len(torch.unique(t)) for t in rows]
     names, labels = torch.unique(labels, return_inverse=True)
     found = {"labels": len(names), "labels_per_batch": sum(each) / len(each)}
+    if int(names.min()) >= 0 and int(names.max()) < MANY:
+        found["counts"] = tuple(torch.bincount(torch.cat(rows).reshape(-1).long()).tolist())
     if len(rows) > 1 and len(names) > 1:
         found["sorting"] = _sorting(labels, [len(t) for t in rows])
     return found

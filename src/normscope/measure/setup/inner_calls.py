@@ -25,6 +25,7 @@ LOSSES: dict[Any, str] = {
     functional.binary_cross_entropy: "bernoulli",
     functional.binary_cross_entropy_with_logits: "logits",
     functional.kl_div: "kl",
+    functional.poisson_nll_loss: "poisson",
 }
 _DIFFERENCES = (torch.sub, torch.Tensor.sub, torch.Tensor.__sub__, torch.Tensor.__rsub__)
 _SOFTMAX = (torch.softmax, functional.softmax, torch.Tensor.softmax)
@@ -59,6 +60,7 @@ class InnerCalls(TorchFunctionMode):
         self.seen: list[tuple[str, dict[str, Any], Tensor, Tensor]] = []
         self.targets: list[Tensor] = []
         self.attention: list[tuple[str, float]] = []
+        self._dropped: list[Tensor] = []  # by the last dropout
 
     def __exit__(self, *error: Any) -> None:
         # an interrupt can come while torch has taken the mode away: the session puts all back
@@ -74,6 +76,7 @@ class InnerCalls(TorchFunctionMode):
             self._loss if func in LOSSES
             else self._difference if func in _DIFFERENCES
             else self._attention if func in _SOFTMAX or func is _ATTENTION
+            else self._dropout if func in _DROPOUT
             else None
         )  # fmt: skip
         if look is not None:
@@ -85,7 +88,19 @@ class InnerCalls(TorchFunctionMode):
     def _loss(self, func: Any, out: Tensor, args: Any, kwargs: Any) -> None:
         outputs = args[0] if args else kwargs["input"]
         targets = args[1] if len(args) > 1 else kwargs["target"]
-        self.seen.append((LOSSES[func], {**kwargs, "value": float(out.mean())}, outputs, targets))
+        if LOSSES[func] == "poisson" and not kwargs.get("log_input", True):
+            return
+        more = {"value": float(out.mean()), "dropped": self.dropped(outputs)}
+        self.seen.append((LOSSES[func], {**kwargs, **more}, outputs, targets))
+
+    def dropped(self, outputs: Tensor) -> bool:
+        """Whether these are what the last dropout gave."""
+        return any(_same(outputs, t) for t in self._dropped)
+
+    def _dropout(self, func: Any, out: Tensor, args: Any, kwargs: Any) -> None:
+        given = dict(zip(("input", "p", "training"), args, strict=False)) | kwargs
+        if given.get("training", True) and given.get("p", 0.5):
+            self._dropped = [out]
 
     def _difference(self, func: Any, out: Tensor, args: Any, kwargs: Any) -> None:
         one, two = args[:2]
@@ -188,6 +203,8 @@ def loss_call(kind: str, options: Mapping[str, Any], outputs: Tensor, targets: T
             counted = y[(y >= 0) & (y != ignored)].cpu()
             counts = torch.bincount(counted, minlength=x.shape[1]).double()
             found["uneven"] = _uneven(counts, options.get("weight"))
+            if (weight := options.get("weight")) is not None:
+                found["weights"] = tuple(weight.tolist())
     elif y.numel():
         y = y.float()
         found["target_low"], found["target_high"] = float(y.min()), float(y.max())
@@ -199,7 +216,7 @@ def loss_call(kind: str, options: Mapping[str, Any], outputs: Tensor, targets: T
     return LossCall(
         kind=kind,
         reduction=options.get("reduction", "mean"),
-        made_by=made_by(outputs),
+        made_by="Dropout" if options.get("dropped") else made_by(outputs),
         shape=tuple(outputs.shape),
         target_shape=tuple(targets.shape),
         low=float(x.min()),

@@ -104,6 +104,8 @@ class _Step:
                 found = torch.autograd.grad(loss, leaves, allow_unused=True)
                 self.gradients = list(found)
         self.names = function.parameters.names
+        tables = (n for n, m in model.named_modules() if isinstance(m, nn.Embedding))
+        self.tables = {f"{n}.weight" for n in tables}
         self.cut = self._cut(problem, batch)
         self.idle = self._idle(problem, batch)
         self.origin = watched.origin
@@ -165,7 +167,7 @@ def _calls(seen: InnerCalls, loss: Any, outputs: Any, targets: Any) -> tuple[Los
     if isinstance(loss, SquaredLoss):  # its own difference may have been seen, or none
         pairs = zip(tensors_in(outputs), loss.compared(outputs, targets), strict=False)
         options = {"reduction": "sum" if loss.summed else "mean"}
-        seen.seen = [("squared", options, f, y) for f, y in pairs]
+        seen.seen = [("squared", options | {"dropped": seen.dropped(f)}, f, y) for f, y in pairs]
     return seen.calls()
 
 
@@ -221,6 +223,8 @@ def _wiring(
         dropping=found.dropping,
         beside=found.beside,
         doubling=found.doubling,
+        falling=found.falling,
+        padded=found.padded,
         samples=step.samples,
         skipped=found.skipped or {},
     )
@@ -234,6 +238,15 @@ def _as_torch_begins(weight: Tensor) -> bool:
     deviation = float(weight.float().std()) * math.sqrt(3) / bound
     within = float(weight.abs().max()) <= bound * (1 + 1e-6)
     return within and abs(deviation - 1) < SIGMAS * math.sqrt(0.2 / weight.numel())
+
+
+def _as_tables_begin(weight: Tensor) -> bool:
+    """Whether they could be normal numbers of mean 0 and deviation 1."""
+    x, size = weight.double().reshape(-1), max(weight.numel(), 1)
+    if size < ENOUGH:
+        return False
+    moments = ((x.mean(), 1), ((x**2).mean() - 1, 2), ((x**4).mean() - 3, 96))
+    return all(float(m) ** 2 < 9 * variance / size for m, variance in moments)
 
 
 def _use(
@@ -252,4 +265,5 @@ def _use(
         used=name not in step.idle,
         finite=bool(values.isfinite().all()) if values.is_floating_point() else True,
         initial=not p.requires_grad and _as_torch_begins(values),
+        table=not p.requires_grad and name in step.tables and _as_tables_begin(values),
     )

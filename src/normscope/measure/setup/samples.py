@@ -29,6 +29,13 @@ APART = 1e-3  # relative difference of losses, from which on a line through them
 UNSEEN = 1e-3  # change of outputs, relative, that is no more than rounding
 LEAST = 4  # tokens in a sequence
 SHIFTS = (0, 1, 2, 3, -1)  # tokens by which targets may be ahead
+JOINED = "the rows of the batch are joined, as the nodes of a graph"
+SCALES = (
+    10.0,
+    -10.0,
+    100.0,
+    -100.0,
+)  # of outputs, at which the loss is asked whether it has a lower bound
 NO_CALL = "loss_fn does not call the model as a whole"
 
 
@@ -49,6 +56,8 @@ class Looks:
     dropping: float = 0.0
     beside: float = math.nan
     doubling: float = math.nan
+    falling: float = math.nan
+    padded: float = 0.0
     skipped: dict[str, str] | None = None
 
 
@@ -70,6 +79,8 @@ def looks(problem: Problem, batch: Batch, given: Any, target: Tensor | None) -> 
     _try(found, "ordered", lambda: _ordered(found, problem, given))
     _try(found, "leak", lambda: _leak(found, problem, given, target))
     _try(found, "doubling", lambda: _doubling(found, problem, batch))
+    found.padded = _padded(given, target)
+    _try(found, "falling", lambda: _falling(found, problem, batch))
     return found
 
 
@@ -108,7 +119,8 @@ def _mixing(found: Looks, problem: Problem, given: Any) -> str:
     if given is None:
         return NO_CALL
     batch = Batch(given)
-    if reason := _no_rows(batch):
+    joined = any(b.shape == (batch.size, batch.size) for b in problem.model.buffers())
+    if reason := JOINED if joined else _no_rows(batch):
         return reason
     run, size = _Evaluated(problem), batch.size
     rows = min(size, ROWS)
@@ -169,7 +181,7 @@ def _no_rows(batch: Batch) -> str:
         square = tensor.shape == (size, size) and len(tensors) > 1
         joins = square and (torch.equal(tensor, tensor.T) or bool((tensor == tensor.bool()).all()))
         if (pairs and size != 2) or joins:
-            return "the rows of the batch are joined, as the nodes of a graph"
+            return JOINED
     return ""
 
 
@@ -198,7 +210,7 @@ def _relative(own: Tensor, new: Tensor, scale: Tensor) -> float:
 
 def _leak(found: Looks, problem: Problem, given: Any, target: Tensor | None) -> str:
     """Where the targets are tokens shifted by one: do later tokens reach earlier outputs?"""
-    if given is None or target is None or target.is_floating_point():
+    if given is None or target is None:
         return "" if given is not None else NO_CALL
     batch = Batch(given)
     args, named = given
@@ -206,6 +218,9 @@ def _leak(found: Looks, problem: Problem, given: Any, target: Tensor | None) -> 
     known = ((t, _shift_of(t, target)) for t in seen)
     tokens, found.shift = next((pair for pair in known if pair[1] is not None), (None, None))
     if tokens is None or found.shift not in (0, 1):
+        return ""
+    if tokens.is_floating_point() and found.shift == 0:  # autoencoders
+        found.shift = None
         return ""
     rows, half = min(len(tokens), ROWS), tokens.shape[1] // 2
     later = tokens.clone()
@@ -227,7 +242,8 @@ def _leak(found: Looks, problem: Problem, given: Any, target: Tensor | None) -> 
 
 def _shift_of(tokens: Tensor, target: Tensor) -> int | None:
     """By how many tokens the targets are ahead of these; None if they are other ones."""
-    if tokens.is_floating_point() or tokens.ndim != 2 or tokens.shape[1] < LEAST:
+    same_kind = tokens.is_floating_point() == target.is_floating_point()
+    if not same_kind or tokens.ndim != 2 or tokens.shape[1] < LEAST:
         return None
     rows, length = tokens.shape
     for cut in (0, 1, 2):  # tokens that were cut off
@@ -245,7 +261,7 @@ def _agreement(tokens: Tensor, goal: Tensor, by: int) -> float:
     length = min(tokens.shape[1] - max(by, 0), goal.shape[1] + min(by, 0))
     one = tokens[:, max(by, 0) :][:, :length]
     two = goal[:, max(-by, 0) :][:, :length]
-    counted = two >= 0
+    counted = torch.ones_like(two, dtype=torch.bool) if two.is_floating_point() else two >= 0
     return float((one == two)[counted].float().mean()) if counted.any() else 0.0
 
 
@@ -311,3 +327,46 @@ def _doubling(found: Looks, problem: Problem, batch: Batch) -> str:
         slope = (values[1] - values[2]) / (inner[1] - inner[2])  # a multiple is no other term
         found.beside = 1 - slope * inner[0] / whole
     return ""
+
+
+def _falling(found: Looks, problem: Problem, batch: Batch) -> str:
+    """Loss at outputs of twice the size over that at once, where both are below zero.
+
+    2 of a loss that is linear in them, more where it falls faster and faster.
+    """
+    few, model = batch.part(0, min(batch.size, ROWS)), problem.model
+    factor = 1.0
+
+    def scaled(module: nn.Module, inputs: Any, outputs: Any) -> Any:
+        def grown(leaf: Any) -> Any:
+            real = isinstance(leaf, Tensor) and leaf.is_floating_point()
+            return leaf * factor if real else leaf
+
+        return pytree.tree_map(grown, outputs)
+
+    function = function_of(problem, every_parameter(model), "running", problem.objective.run)
+    few = function.prepared(few)
+    ratios = []
+    for scale in SCALES:
+        values = []
+        for times in (1, 2):
+            factor = scale * times
+            with function.open(), torch.no_grad():
+                model.register_forward_hook(scaled)  # gone with the session
+                values.append(float(function.loss(function(function.values, few), few)))
+        if -math.inf < values[0] < 0:
+            ratios.append(values[1] / values[0])
+    found.falling = max(ratios, default=math.nan)
+    return ""
+
+
+def _padded(given: Any, target: Tensor | None) -> float:
+    """Share of the targets at padding: one token that stands only at ends, with one label."""
+    tokens = next((t for t in tensors_in(given) if t.ndim == 2 and not t.is_floating_point()), None)
+    if tokens is None or target is None or target.shape != tokens.shape or len(tokens) < LEAST:
+        return 0.0
+    inside = tokens == tokens[:, -1].mode().values
+    behind = inside.flip(1).cummin(1).values.flip(1)
+    labels = target[inside]
+    alone = bool((inside == behind).all()) and bool((labels == labels[0]).all())
+    return float(inside.float().mean()) if alone and labels[0] >= 0 else 0.0

@@ -67,8 +67,11 @@ class ScaleWatcher(Watcher):
             self.origin = site.name
         self._last = out, out._version, (found, rms)
         entering, rms_in, ends = self._before.get(site.name, (math.nan,) * 3)
-        if site.kind == RECURRENT and site.operation == "rnn_tanh":
-            self.recurrent.append(Gates(site.name, float((out.abs() > ENDS).float().mean())))
+        if site.kind == RECURRENT and site.operation.startswith("rnn"):
+            beyond = float((out.abs() > ENDS).float().mean()) if "tanh" in site.operation else 0.0
+            back = [self._weights[n] for n in site.parameters if "weight_hh" in n]
+            sizes = [_rms(w.detach()) * math.sqrt(w.shape[1]) for w in back]
+            self.recurrent.append(Gates(site.name, beyond, recurrent=min(sizes, default=math.nan)))
         gain, same = self._gain(site)
         self.signals.append(
             SignalScale(
