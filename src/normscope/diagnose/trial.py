@@ -211,7 +211,7 @@ class _Ladder:
             spread=self._spread,
             held=self._held,
             held_constant=self._held_constant,
-            limitless=self._limitless,
+            limitless=self._limitless and any(rung.after < 0 for rung in self._rungs),
             fresh=self._subject.samples >= ENOUGH and self._subject.further is not None,
             most=self._most,
             optimizer=_in_words(subject),

@@ -104,7 +104,8 @@ class Trial(Drawable):
         held: loss at the start on batches that are not trained on; NaN without any.
         held_constant: loss of the best constant prediction on these.
         spread: variance of the outputs over the samples at the start.
-        limitless: whether targets are zeros and ones, and outputs are beyond them.
+        limitless: whether the loss fell below zero, though targets are zeros and ones, with
+            outputs beyond them.
         fresh: whether there is more data than the few batches of the trial.
         most: whether these are most of it.
     """

@@ -116,7 +116,7 @@ def test_module_and_exit_code_of_the_process():
     done = run("-m", "normscope", "predict", "mpl:3-4")
     assert done.returncode == 2
     assert done.stdout == ""
-    assert done.stderr.startswith("normscope predict: error: Unknown architecture 'mpl'.")
+    assert done.stderr.startswith("normscope predict: error: Unknown architecture 'mpl:3-4'.")
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,6 @@ from normscope.nn import build
 from normscope.record import Record
 from normscope.results import StabilityBound, StabilityLimit
 from normscope.spec import mlp
-from normscope.theory import predict
 
 
 def test_a_loss_that_stands_still_recommends_nothing():
@@ -96,8 +95,7 @@ def test_theory_is_that_of_predict(loss):
     found = suggest_lr(model, (data.images, data.labels if loss != "mse" else data.one_hot()),
                        loss, batch_size=200, **QUICK)  # fmt: skip
     bound = found.bound("theory")
-    read = ns.describe(model, data.images).spec  # with the variances that were drawn
-    expected = predict([read], samples=200)[0]
+    expected = ns.predict(model, (data.images, None))
     scale = 1.0
     if loss == "cross_entropy":
         with torch.no_grad():

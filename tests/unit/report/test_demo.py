@@ -58,7 +58,7 @@ def test_the_numbers_are_those_of_the_run(tmp_path, capsys):
     digits = ns.load_data("digits")
     images, labels = digits.images[:256], digits.labels[:256]
     theory = [ns.predict(ns.mlp(widths), data=images.flatten(1)).lambda_max,
-              ns.predict(ns.mlp(widths, norm="batch"), samples=256).lambda_max]  # fmt: skip
+              ns.predict(ns.mlp(widths, norm="batch"), images.flatten(1)).lambda_max]  # fmt: skip
     sharpness, ends = [], []
     for norm in ("none", "batch"):
         name = f"mlp:64-40-30-10,norm={norm}"

@@ -38,7 +38,7 @@ def weak_norms(case: Case, limits: WeakLimits) -> Finding | None:
         return None
     weak = [n for n in norms if n.eps > limits.eps and n.eps > limits.ratio * n.variance]
     share = len(weak) / len(norms)
-    worst = max(norms, key=lambda n: n.eps / max(n.variance, 1e-300))
+    worst = max(weak or norms, key=lambda n: n.eps / max(n.variance, 1e-300))
     shown = (
         Evidence("share of the norms with an eps above half of the variance", share, limits.share),
         Evidence("largest eps", max(n.eps for n in norms), limits.eps),

@@ -85,12 +85,17 @@ def missing(case: Case, limits: ShareLimits) -> Finding | None:
             layer=_layer(left[0]),
         )
     if left or found.optimizer.foreign:
-        what = f"{len(left)} small parameter tensors" if left else "No parameter of the model"
+        others, titles = found.optimizer.foreign, list[str]()
+        if left:
+            titles.append(f"missing from the optimizer: {left[0].name!r}, {len(left)} in all")
+        if others:
+            titles.append(f"in the optimizer, but not in the model: {others}")
         return note(
-            title=f"{what} missing from the optimizer, and {found.optimizer.foreign} foreign ones "
-            "in it",
+            title=f"Parameters {'; '.join(titles)}",
             evidence=shown,
-            meaning="Parameters of a loss or of another model are trained along.",
+            meaning="Parameters of a loss or of another model are trained along."
+            if others
+            else "They are few, and no update changes them.",
             advice="Check that this is meant.",
         )
     return ok(

@@ -220,6 +220,7 @@ def favoured_class(case: Case) -> Finding | None:
     "gradients",
     order=34,
     kind="note",
+    suppressed_by=("learning-rate",),  # it would advise a larger one
     source=HUANG2020,
     where="Supplement C.2, Fig. XII",
 )

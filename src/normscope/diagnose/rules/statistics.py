@@ -85,7 +85,8 @@ def statistics_momentum(case: Case, limits: MovingLimits) -> Finding | None:
     last = [norm for norm in live if norm.momentum >= limits.most]
     if not (chosen := still or last):
         return None
-    shown = (Evidence("weight of the newest batch", chosen[0].momentum, 0.0),)
+    limit = 0.0 if still else limits.most
+    shown = (Evidence("weight of the newest batch", chosen[0].momentum, limit),)
     if still:
         return warning(
             title=f"The momentum of {len(still)} batch norms is 0: their running statistics never "
@@ -146,7 +147,8 @@ def running_statistics(case: Case, limits: ModeLimits) -> Finding | None:
     helped = _helped(modes, limits)
     shown = (*_losses(modes, line), *_gaps(worst, limits))
     much = not modes.running.loss <= limits.line(case, modes.batch, much=True)
-    if suffers and not learned and helped and case.learns and _trainable(live):
+    finite = math.isfinite(modes.running.loss)  # NaN statistics stay NaN whatever is averaged
+    if suffers and finite and not learned and helped and case.learns and _trainable(live):
         return note(
             title=f"The running statistics are those of other data: the loss is "
             f"{modes.running.loss:.3g} with them, {modes.batch.loss:.3g} with batch statistics",
@@ -156,7 +158,7 @@ def running_statistics(case: Case, limits: ModeLimits) -> Finding | None:
             layer=worst.name,
         )
     stale = learned and any(norm.initial > limits.fresh for norm in live)
-    if suffers and (limits.apart(worst) > 1 or stale or (much and helped)):
+    if suffers and (not finite or limits.apart(worst) > 1 or stale or (much and helped)):
         lost = not modes.running.loss <= STARTED * case.chance
         cause, advice = _cause(case, live, limits, helped=helped)
         return (problem if learned and lost else warning)(
