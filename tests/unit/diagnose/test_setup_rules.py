@@ -144,6 +144,10 @@ LINES = [
         replace(CALL, value=2.3), replace(SQUARED, value=50.0)))},
      {"wiring": replace(WIRING, loss=2.3 + 60.0, calls=(
         replace(CALL, value=2.3), replace(SQUARED, value=60.0)))}, "warning"),
+    ("loss-terms", {"wiring": replace(WIRING, loss=2.3 + 0.02, calls=(
+        replace(CALL, value=2.3), replace(SQUARED, value=0.02)))},
+     {"wiring": replace(WIRING, loss=0.02 + 2.3, calls=(
+        replace(CALL, value=0.02), replace(SQUARED, value=2.3)))}, "warning"),
     ("class-weights", {"wiring": call(weights=(1.0, 2.0)), "data": replace(DATA, counts=(90, 30))},
      {"wiring": call(weights=(4.0, 1.0)), "data": replace(DATA, counts=(90, 30))}, "warning"),
     ("standardized-rows", {}, {"data": replace(DATA, by_row=True)}, "warning"),

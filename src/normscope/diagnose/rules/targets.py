@@ -207,8 +207,10 @@ def loss_terms(case: Case, limits: TermLimits) -> Finding | None:
     call = found.call
     values = [c.value for c in found.calls if c.value > 0]
     whole = len(values) > 1 and math.isclose(sum(values), found.loss, rel_tol=0.01)
-    if whole and min(values) < (1 - limits.several) * found.loss:
-        large = max(found.calls, key=lambda c: c.value)
+    large = max(found.calls, key=lambda c: c.value) if whole else None
+    least = (1 - limits.several) * found.loss
+    # a cross-entropy has its own size, and a small squared error beside it is no trouble
+    if large is not None and large.kind in ("squared", "absolute") and min(values) < least:
         return warning(
             title=f"One of {len(values)} loss terms ({large.kind.replace('_', '-')}, "
             f"{large.value:.3g}) drowns another one ({min(values):.3g})",
