@@ -157,7 +157,7 @@ def _of_labels(targets: list[Tensor]) -> dict[str, Any]:
     labels = torch.cat([t.long().reshape(-1) for t in rows])
     each = [len(torch.unique(t)) for t in rows]
     names, labels = torch.unique(labels, return_inverse=True)
-    found = {"labels": len(names), "labels_per_batch": sum(each) / len(each)}
+    found: dict[str, Any] = {"labels": len(names), "labels_per_batch": sum(each) / len(each)}
     if int(names.min()) >= 0 and int(names.max()) < MANY:
         found["counts"] = tuple(torch.bincount(torch.cat(rows).reshape(-1).long()).tolist())
     if len(rows) > 1 and len(names) > 1:
