@@ -66,7 +66,8 @@ def examined(parts: Parts, preset: str) -> Answer:
     given = {"loss_fn": parts.loss_fn, "optimizer": parts.optimizer, "eval_data": parts.eval_data}
     known = inspect.signature(ns.examine).parameters  # older versions do not know eval_data
     options = {name: value for name, value in given.items() if name in known}
-    loss = LOSSES.get(parts.loss, parts.loss)  # "mse" is half the sum over the outputs there
+    # "mse" is half the sum over the outputs there
+    loss = LOSSES["mse"] if parts.loss == "mse" else parts.loss
     found = ns.examine(parts.model, parts.data, loss, preset=preset, **options)
     seconds = time.perf_counter() - began
     trial = found.measurements.get("trial")
