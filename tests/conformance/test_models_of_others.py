@@ -16,7 +16,10 @@ SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in HELD_OUT]
 EVERY = [*FOREIGN, *SLOW]
 # Its small initial weights vanish beside the eps of its norms, and its loss does not fall in 60
 # updates.
-NOT_TRAINING = {"EfficientNet": {"signal-lost"}}
+NOT_TRAINING = {
+    "EfficientNet": {"signal-lost", "small-weights"},
+    "Cohere": {"learning-rate"},  # it divides its logits by 16: a larger rate is better indeed
+}
 
 
 @pytest.fixture(autouse=True)
@@ -145,7 +148,7 @@ def test_layers_behind_a_norm_count_as_normalized(name):
 def test_no_false_warning_of_the_standard_preset(name):
     example = made(name)
     found = ns.examine(
-        example.model, **asked(example), optimizer="adamw", lr=3e-4, preset="standard"
+        example.model, **asked(example), optimizer="adamw", lr=3e-3, preset="standard"
     )
     assert not found.above("warning"), found.summary()
 

@@ -71,9 +71,16 @@ LIMITS = ModeLimits()
 
 @dataclass(frozen=True)
 class MovingLimits:
-    """Thresholds of ``statistics-momentum``: the weight of the newest batch."""
+    """Thresholds of ``statistics-momentum``.
+
+    Attributes:
+        most: weight of the newest batch from which on the others hardly count.
+        few: samples in a batch below which one batch says too little; some published models take
+            their statistics from the last batch on purpose.
+    """
 
     most: float = 0.9
+    few: int = 32
 
 
 @rule("statistics-momentum", "modes", order=5.05, kind="fact", limits=MovingLimits(),
@@ -97,7 +104,8 @@ def statistics_momentum(case: Case, limits: MovingLimits) -> Finding | None:
             advice="Use momentum=0.1.",
             layer=still[0].name,
         )
-    return warning(
+    small = last[0].momentum == 1 or case.samples < limits.few
+    return (warning if small else note)(
         title=f"The momentum {last[0].momentum:g} of {len(last)} batch norms makes their running "
         "statistics those of the last batch",
         evidence=shown,
