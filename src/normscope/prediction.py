@@ -52,7 +52,7 @@ def predict(
             also ``"corrected"``, ``"frozen"``, ``"wei2019"`` and ``"wei2019-as-plotted"``, see
             ``normscope.theory.predict``; a tuple gives all of them.
         parameters: those that F is taken over. For a spec ``"weights"`` (None) or ``"all"``; for a
-            module as a measurement takes them, None for all.
+            module as a measurement takes them, None or ``"all"`` for all.
         statistics: what batch norm does: ``"batch"`` (train mode), ``"frozen"`` (held constant in
             the backward pass) or ``"running"`` (stored statistics).
         level: detail of the kernels: ``"homogeneous"`` (four numbers a node), ``"positions"`` or
@@ -129,6 +129,7 @@ def _of_module(
             "A module is read by running it on a batch. Got data=None. Pass its data, or random "
             "inputs of the right size, such as (torch.randn(128, 3, 32, 32), None)."
         )
+    parameters = None if parameters == "all" else parameters
     read, inputs = nodes_and_data(
         model, data, samples=samples, parameters=parameters, statistics=statistics, seed=seed
     )

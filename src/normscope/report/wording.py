@@ -63,8 +63,8 @@ SECTIONS = {
     "trial": Wording(
         "The trial of the learning rate",
         "Trial",
-        "Copies made a few updates with your optimizer, at your learning rate and at others. What "
-        "learns falls below the loss of the best constant prediction.",
+        "Copies made a few updates with your optimizer, at your learning rate and at others. A run "
+        "that learns ends below the loss of the best constant prediction.",
     ),
     "hessian": Wording(
         "Curvature of the loss itself",

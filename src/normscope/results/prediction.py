@@ -155,6 +155,9 @@ class Prediction(Drawable):
     def critical_lr(self, momentum: float = 0.0) -> float:
         """2 (1 + momentum) / lambda_max: the sharpest direction is stable below it.
 
+        For half the squared error, summed over the outputs (``loss="mse"`` by name), whose Hessian
+        is F at a perfect fit. For other losses ``suggest_lr`` scales it, or measures.
+
         Infinite for lambda_max = 0. Raises TheoryError where there is no lambda_max.
         """
         if not 0 <= momentum < 1:

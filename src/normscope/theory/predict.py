@@ -252,8 +252,8 @@ def _check(specs: list[NetworkSpec], theories: tuple[str, ...], parameters: str)
     for spec in specs:
         if not isinstance(spec, NetworkSpec):
             raise InputError(
-                f"predict takes NetworkSpecs, made by mlp, cnn or residual_mlp. Got {spec!r}. "
-                "For a torch module, read its spec off first or measure it."
+                "predict takes NetworkSpecs, made by mlp, cnn or residual_mlp, or one torch module "
+                f"(an object, not its class). Got {spec!r}."
             )
     for theory in theories:
         check_choice("theory", theory, THEORIES)

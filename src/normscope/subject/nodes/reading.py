@@ -107,9 +107,9 @@ def _flags(weights: tuple[LayerWeights, ...]) -> list[str]:
     for read in weights:
         if read.doubt is not None and not read.orthogonal:
             others = [r.name for r in weights if r.doubt and not r.orthogonal and r is not read]
-            also = f", and so do those of {_listed(others)}" if others else ""
+            also = f" (also those of {_listed(others)})" if others else ""
             flags.append(
-                f"The weights of {read.name} look trained: {read.doubt}{also}. The theory is about "
+                f"The weights of {read.name} look trained{also}: {read.doubt}. The theory is about "
                 "independent random weights around zero, as at initialization."
             )
             break

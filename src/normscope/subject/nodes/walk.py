@@ -458,7 +458,7 @@ class Walk:
         return self._strided(node, value, [step if k == here[0].kind else 1 for k in range(count)])
 
     def _strided(self, node: Node, value: _Value, strides: Sequence[int]) -> _Value | None:
-        """Every so manieth position of each side."""
+        """Every n-th position of each side, n the stride."""
         for k, step in enumerate(strides):
             moved = self._moved(node, value)
             size = next(axis[0].size for axis in value.axes if kinds(axis) == (k,))
