@@ -8,13 +8,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from normscope.diagnose.predicted import predictions_of
+from normscope.diagnose.predicted import over_all_parameters, predictions_of
 from normscope.diagnose.subject import Subject
 from normscope.errors import TheoryError
 from normscope.measure import fisher
 from normscope.measure.risk import Risk
 from normscope.measure.spectral import top_eigenvalues
-from normscope.results import Comparison, PredictionSet
+from normscope.results import Comparison, Prediction, PredictionSet
 from normscope.subject.batch import float_leaves
 from normscope.subject.describe import describe
 from normscope.subject.likelihoods import CrossEntropy, SquaredLoss
@@ -41,7 +41,17 @@ def predictions(subject: Subject) -> PredictionSet:
         return _of_a_chain(subject, error)
 
 
-def _of_a_chain(subject: Subject, reason: TheoryError) -> PredictionSet:
+def trained_prediction(subject: Subject) -> Prediction:
+    """The theory's numbers for the network as it is, over all parameters that are trained."""
+    try:
+        return over_all_parameters(subject)
+    except TheoryError as error:
+        return _of_a_chain(subject, error, "all")[0]
+
+
+def _of_a_chain(
+    subject: Subject, reason: TheoryError, parameters: str = "weights"
+) -> PredictionSet:
     """The recursions of a plain chain, which know norms on the outputs; else the reason."""
     function = subject.first().risk().function()
     description = describe(subject.model, function.model_inputs(subject.batches[0]))
@@ -51,7 +61,13 @@ def _of_a_chain(subject: Subject, reason: TheoryError) -> PredictionSet:
     if any(layer.norm is not None for layer in description.spec.layers):
         plain = tuple(replace(layer, norm=None) for layer in description.spec.layers)
         specs.append(replace(description.spec, layers=plain))
-    found = predict(specs, samples=subject.samples, seed=subject.seed, theory="corrected")
+    found = predict(
+        specs,
+        samples=subject.samples,
+        seed=subject.seed,
+        theory="corrected",
+        parameters=parameters,
+    )
     assert isinstance(found, PredictionSet)
     return found
 

@@ -13,7 +13,7 @@ from normscope.checks import checked_count, checked_seconds
 from normscope.diagnose._curvature import descent, largest_curvature
 from normscope.diagnose._race import EQUAL, RISES, TRAINED, WIDE, Choice, choose
 from normscope.diagnose._training_runs import MARGIN, Race, TrainingRuns, said
-from normscope.diagnose.comparison import loss_scale, predictions
+from normscope.diagnose.comparison import loss_scale, trained_prediction
 from normscope.diagnose.subject import Subject, as_subject
 from normscope.errors import MeasurementError, TheoryError
 from normscope.results import StabilityBound, StabilityLimit
@@ -150,7 +150,7 @@ def _theory(subject: Subject) -> LRBound:
         scale = loss_scale(subject)
         if math.isnan(scale):
             raise TheoryError("the theory covers loss='mse' and cross-entropy only")
-        found = predictions(subject)[0]
+        found = trained_prediction(subject)
         if found.lambda_max is None:
             raise TheoryError(f"there is no predicted lambda_max: {found.reason}")
     except Exception as error:  # whatever a user's module raises when it is read

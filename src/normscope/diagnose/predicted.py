@@ -34,9 +34,16 @@ def predictions_of(subject: Subject) -> list[Prediction]:
     return made
 
 
-def _predicted(graph: Graph, x: Array, name: str) -> Prediction:
+def over_all_parameters(subject: Subject) -> Prediction:
+    """The network as it is, F over all that is trained: what a learning rate must suit."""
+    read, x = subject.nodes_over(None)
+    made = _predicted(read.graph, x, type(subject.model).__name__, "all")
+    return replace(made, flags=(*read.flags, *made.flags))
+
+
+def _predicted(graph: Graph, x: Array, name: str, parameters: str = "weights") -> Prediction:
     level = affordable_level(graph, len(x), SECONDS)
-    return predict_graph(graph, data=x, level=level, network=name, parameters="weights")
+    return predict_graph(graph, data=x, level=level, network=name, parameters=parameters)
 
 
 def changed(subject: Subject) -> PredictedChanges:

@@ -172,8 +172,12 @@ class Subject:
     @functools.cached_property
     def nodes(self) -> tuple[ModuleNodes, Array]:
         """The network as theory reads it, F over its weights, and the inputs of the first batch."""
+        return self.nodes_over("weights")
+
+    def nodes_over(self, parameters: str | None) -> tuple[ModuleNodes, Array]:
+        """The same, F over these parameters; None for all that are trained."""
         problem = replace(self.first().problem, graph=self.graph)
-        return nodes_and_data(self.model, problem, parameters="weights", seed=self.seed)
+        return nodes_and_data(self.model, problem, parameters=parameters, seed=self.seed)
 
     @property
     def optimizer_name(self) -> str:

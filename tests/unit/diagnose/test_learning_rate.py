@@ -95,7 +95,7 @@ def test_theory_is_that_of_predict(loss):
     found = suggest_lr(model, (data.images, data.labels if loss != "mse" else data.one_hot()),
                        loss, batch_size=200, **QUICK)  # fmt: skip
     bound = found.bound("theory")
-    expected = ns.predict(model, (data.images, None))
+    expected = ns.predict(model, (data.images, None), samples=200)
     scale = 1.0
     if loss == "cross_entropy":
         with torch.no_grad():
