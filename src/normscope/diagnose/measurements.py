@@ -108,7 +108,8 @@ def _wiring(subject: Subject, results: Results) -> Any:
     found = set_up(problem, subject.batches[0], subject.held, subject.foreign)
     classes = max((call.classes for call in found.wiring.calls), default=0)
     data = data_card(subject.population.batches, found.given, found.target, classes)
-    data = replace(data, last=_last(subject))
+    again = bool(getattr(getattr(subject.data, "sampler", None), "replacement", False))
+    data = replace(data, last=_last(subject), replacement=again)
     return {"wiring": found.wiring, "start": found.start, "data": data}
 
 

@@ -36,6 +36,7 @@ class DataCard(Record):
         scrambled: whether images look as if their channels, stored last, were read as first.
         counts: samples of each class; empty where there are none, or very many.
         by_row: whether rows of a table are standardized, and its columns are not.
+        replacement: whether the loader draws samples with replacement.
         last: samples in the last batch of the loader, where that is known; 0 if not.
         reason: why the inputs or targets were not looked at.
     """
@@ -60,6 +61,7 @@ class DataCard(Record):
     scrambled: bool = False
     counts: tuple[int, ...] = ()
     by_row: bool = False
+    replacement: bool = False
     last: int = 0
     reason: str = ""
 

@@ -95,6 +95,7 @@ class Modes(Drawable):
         eval_recomputed: the same with statistics made again on the evaluation data.
         norms: the layers that keep running statistics.
         coupled: how many layers normalize over the batch.
+        evaluating: whether the model was in evaluation mode when it was handed over.
         shift: distance of the means of the evaluation data's inputs from those of the data, in
             deviations of the data; NaN if that is not known.
         scale_shift: variance of the inputs of the evaluation data / of the data.
@@ -111,6 +112,7 @@ class Modes(Drawable):
     eval_recomputed: Score | None = None
     norms: tuple[NormModes, ...] = ()
     coupled: int = 0
+    evaluating: bool = False
     shift: float = NAN
     scale_shift: float = NAN
     reason: str = ""

@@ -164,6 +164,17 @@ def test_population_norms_are_the_same_in_both_modes():
     assert len(modes.summary().splitlines()) == 2
 
 
+def test_a_network_that_is_never_put_in_train_mode():
+    for net, expected in ((cnn(), "warning"), (fit(), "")):
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+        found = ns.examine(net.eval(), digits(), optimizer=optimizer)
+        said = [f for f in found.findings if f.rule == "never-in-train-mode"]
+        assert [f.severity for f in said] == [expected] * bool(expected)
+        assert not net.training
+    assert not [f for f in ns.examine(cnn().eval(), digits()).findings
+                if f.rule == "never-in-train-mode"]  # fmt: skip
+
+
 def test_a_small_momentum():
     found = ns.examine(fit(momentum=0.001), digits())
     assert found.findings[0].rule == "running-statistics"
@@ -171,7 +182,8 @@ def test_a_small_momentum():
     plain = ns.examine(fit(momentum=None), digits())
     assert "averages all batches since the start" in plain.findings[0].meaning
     early = ns.examine(trained(cnn(momentum=0.001), 3), digits())
-    assert the(early).severity == "ok"
+    assert the(early).severity == "note"
+    assert "3,000 updates" in the(early).title
 
 
 @pytest.mark.parametrize(("momentum", "words"), [(0.0, "never move"), (1.0, "the last batch")])

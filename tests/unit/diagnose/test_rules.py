@@ -507,7 +507,7 @@ def test_every_rule_is_tested_here():
     others = {"promising-change", "theory-agrees", "no-learning"}
     set_up = {line[0] for line in LINES} | {"signal-lost", "zero-gamma", "zero-weights"}
     modes = {"frozen-norms", "statistics-still-move", "evaluation-data", "evaluation-mode",
-             "statistics-momentum"}  # fmt: skip
+             "statistics-momentum", "never-in-train-mode"}  # fmt: skip
     here = {*FAST, *STANDARD, *others, *set_up, *modes, "batch-size"}
     assert here == set(RULES)
 

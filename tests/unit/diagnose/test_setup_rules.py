@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, TensorDataset, WeightedRandomSampler
 
 from normscope.diagnose import examine, findings_of
 from normscope.results import (
@@ -45,6 +45,7 @@ def trial(after, before=2.3, constant=2.3):
 
 
 GOOD, STUCK = trial(1.5), trial(2.2995)
+LONG = replace(GOOD, rungs=(*trial(2.31).rungs, Rung(1.0, 100, 100, 2.3, 2.31)))
 
 
 def severity(rule, *, judged=None, wiring=WIRING, start=START, data=DATA, lr=0.1):
@@ -184,6 +185,8 @@ LINES = [
      {"data": replace(DATA, duplicates=0.31)}, "warning"),
     ("repeated-samples", {"data": replace(DATA, duplicates=0.89, tokens=True)},
      {"data": replace(DATA, duplicates=0.91, tokens=True)}, "warning"),
+    ("repeated-samples", {"data": replace(DATA, duplicates=0.9, replacement=True)},
+     {"data": replace(DATA, duplicates=0.91, replacement=True)}, "warning"),
     ("repeated-samples", {"data": replace(DATA, duplicates=0.9, bits=23.0)},
      {"data": replace(DATA, duplicates=0.9, bits=24.0)}, "warning"),
     ("constant-inputs", {}, {"data": replace(DATA, variation=0.0)}, "warning"),
@@ -242,6 +245,14 @@ LINES = [
      {"wiring": squared(kind="logits", target_low=0.0, target_high=1.011)}, "warning"),
     ("target-probabilities", {"wiring": call(target_sum=1.0)},
      {"wiring": call(target_sum=2.0)}, "warning"),
+    ("target-probabilities", {"wiring": squared(kind="bernoulli", target_low=0.0, simplex=True,
+                                                target_sum=1.0)},
+     {"wiring": squared(kind="bernoulli", target_low=0.0, simplex=True, target_sum=2.0)},
+     "warning"),
+    ("rare-class", {"data": replace(DATA, counts=(900, 30)), "judged": LONG},
+     {"data": replace(DATA, counts=(900, 15)), "judged": LONG}, "warning"),
+    ("rare-class", {"data": replace(DATA, counts=(30, 0, 1)), "judged": LONG},
+     {"data": replace(DATA, counts=(900, 15)), "judged": GOOD}, "note"),
     ("bounded-logits", {"wiring": call()}, {"wiring": call(made_by="Tanh")}, "warning"),
     ("bounded-logits", {"wiring": call(bound=1.4)}, {"wiring": call(bound=1.3)}, "warning"),
     ("output-range", {"wiring": call(kind="kl", log_sum=0.0)},
@@ -390,6 +401,30 @@ def spoiled():
 def test_networks_without_a_usable_gradient_are_examined_all_the_same(made, expected):
     torch.manual_seed(0)
     assert warned(examined(made()))[:1] == expected
+
+
+def test_a_sampler_that_draws_with_replacement_repeats_samples_on_purpose():
+    x, weights = torch.randn(400, 12), torch.ones(400)
+    weights[:8] = 100.0
+    sampler = WeightedRandomSampler(weights, 400)
+    balanced = DataLoader(TensorDataset(x, (torch.arange(400) < 8).long()), 64, sampler=sampler)
+    copied = DataLoader(TensorDataset(x[:60].repeat(6, 1), torch.arange(360) % 2), 64)
+    model = nn.Sequential(nn.Linear(12, 16), nn.ReLU(), nn.Linear(16, 2))
+    for loader, expected in ((balanced, "ok"), (copied, "warning")):
+        found = examine(model, loader, "cross_entropy", num_batches=5, trial_seconds=0)
+        assert found["data"].duplicates > 0.3
+        [one] = [f for f in found.findings if f.rule == "repeated-samples"]
+        assert one.severity == expected
+
+
+def test_a_softmax_that_makes_several_labels_share_one_probability():
+    torch.manual_seed(0)
+    x, y = torch.randn(256, 12), (torch.rand(256, 4) < 0.4).float()
+    body = nn.Sequential(nn.Linear(12, 16), nn.ReLU(), nn.Linear(16, 4))
+    for last, expected in ((nn.Sigmoid(), ""), (nn.Softmax(dim=1), "warning")):
+        loader = DataLoader(TensorDataset(x, y), 64)
+        found = examine(nn.Sequential(body, last), loader, nn.BCELoss(), trial_seconds=0)
+        assert next((f.severity for f in found.findings if "several" in f.advice), "") == expected
 
 
 def test_an_optimizer_of_another_model_is_a_finding():

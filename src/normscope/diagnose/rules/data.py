@@ -73,12 +73,13 @@ class CopyLimits:
 
     Attributes:
         share: share of the samples.
-        tokens: the same where they are words: short sentences and simple tasks repeat themselves.
+        usual: the same where they are words, as short sentences and simple tasks repeat
+            themselves, or where the sampler draws with replacement.
         bits: size of a row, below which rows are equal by chance.
     """
 
     share: float = 0.3
-    tokens: float = 0.9
+    usual: float = 0.9
     bits: float = 24.0
 
 
@@ -89,7 +90,7 @@ def repeated(case: Case, limits: CopyLimits) -> Finding | None:
     found: DataCard = case["data"]
     if math.isnan(found.duplicates) or found.bits < limits.bits:
         return None
-    line = limits.tokens if found.tokens else limits.share
+    line = limits.usual if found.tokens or found.replacement else limits.share
     shown = (Evidence("share of samples that are copies of others", found.duplicates,
                       line),)  # fmt: skip
     if found.duplicates <= line:
@@ -103,6 +104,40 @@ def repeated(case: Case, limits: CopyLimits) -> Finding | None:
         evidence=shown,
         meaning="The network sees few different samples, and learns them by heart.",
         advice="Check the sampler and the data set for repeated samples.",
+    )
+
+
+@dataclass(frozen=True)
+class RareLimits:
+    """Thresholds of ``rare-class``.
+
+    Attributes:
+        share: samples of a class, of its equal share.
+        few: equal share below which chance decides.
+    """
+
+    share: float = 0.05
+    few: int = 20
+
+
+@rule("rare-class", "data", order=4.6, limits=RareLimits(), promoted_by=("no-learning",))
+def rare_class(case: Case, limits: RareLimits) -> Finding | None:
+    """A class that is so rare that never predicting it costs little."""
+    counts = [n for n in case["data"].counts if n]
+    equal = sum(counts) / max(len(counts), 1)
+    if len(counts) < 2 or equal < limits.few:
+        return None
+    rare = min(counts)
+    shown = Evidence("samples of the rarest class, of an equal share", rare / equal, limits.share)
+    if rare >= limits.share * equal:
+        return ok(title="No class is rare", evidence=(shown,), meaning="All are seen often.")
+    label = case["data"].counts.index(rare)
+    return note(
+        title=f"The classes are imbalanced: {100 * rare / sum(counts):.2g} % of the labels are "
+        f"of class {label}",
+        evidence=(shown,),
+        meaning="Never predicting it costs little, and accuracy hardly shows it.",
+        advice="Draw rare classes more often (WeightedRandomSampler), or weight them in the loss.",
     )
 
 

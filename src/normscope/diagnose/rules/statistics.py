@@ -24,7 +24,8 @@ class ModeLimits:
         mean_gap: distance of means, in running deviations.
         variance_gap: factor between variances.
         fresh: share of initial values in running statistics that are not judged yet.
-        few_updates: batches from which a small momentum is remarked.
+        few_updates: batches from which a small momentum is remarked where the loss suffers.
+        slow: momentum from which down it is remarked in any case.
         helps: share of the extra loss that recomputed statistics must take away.
         few: samples in a batch below which its statistics are poor.
         share: part of the frozen norms that must be off.
@@ -43,6 +44,7 @@ class ModeLimits:
     variance_gap: float = 2.0
     fresh: float = 0.05
     few_updates: int = 20
+    slow: float = 0.003
     helps: float = 0.5
     few: int = 16
     share: float = 0.3
@@ -113,6 +115,24 @@ def statistics_momentum(case: Case, limits: MovingLimits) -> Finding | None:
         "old statistics.",
         advice="Use momentum=0.1 (one minus the other convention).",
         layer=last[0].name,
+    )
+
+
+@rule("never-in-train-mode", "modes", "wiring", order=5.04, kind="fact")
+def never_in_train_mode(case: Case) -> Finding | None:
+    """A model in evaluation mode, with an optimizer and norms that saw no batch yet."""
+    modes: Modes = case["modes"]
+    fresh = [norm for norm in modes.live if norm.initial == 1 and norm.updates == 0]
+    if not (modes.evaluating and fresh) or case["wiring"].optimizer.names is None:
+        return None
+    return warning(
+        title=f"The model is in evaluation mode, and its {len(fresh)} batch norms were never in "
+        "train mode",
+        evidence=(Evidence("batches behind the running statistics", 0.0),),
+        meaning="Trained like this, they do not normalize: they use their initial statistics, "
+        "mean 0 and variance 1.",
+        advice="Call model.train() before you train. The other findings are for train mode.",
+        layer=fresh[0].name,
     )
 
 
@@ -214,12 +234,14 @@ def _fresh(norm: NormModes, limits: ModeLimits, *, suffers: bool) -> Finding:
     """Statistics that still hold their initial values: no trouble before training."""
     name = "share of their initial values (mean 0, variance 1) in the running statistics"
     shown = (Evidence(name, norm.initial, limits.fresh), *_gaps(norm, limits))
-    if suffers and norm.updates >= limits.few_updates:
+    late = suffers and norm.updates >= limits.few_updates
+    if 0 < norm.momentum < 1 and (late or norm.momentum <= limits.slow):
+        needed = math.log(limits.fresh) / math.log1p(-norm.momentum)
         return note(
-            title=f"After {norm.updates} updates at momentum {norm.momentum:g} the running "
-            "statistics still hold their initial values",
+            title=f"At momentum {norm.momentum:g} the running statistics need about "
+            f"{float(f'{needed:.1g}'):,.0f} updates to lose their initial values",
             evidence=shown,
-            meaning="Evaluation mode lags behind training until they have moved.",
+            meaning="Until then evaluation mode lags behind training.",
             advice="Use momentum 0.1, or recompute them after training "
             "(torch.optim.swa_utils.update_bn).",
             layer=norm.name,

@@ -10,6 +10,7 @@ from normscope.results import Evidence, Finding
 from normscope.results.wiring import LossCall, Wiring
 
 OFTEN = 3  # samples of a class, from which on its share is known
+EXPECTED = ": the loss expects probabilities"
 
 
 @dataclass(frozen=True)
@@ -125,20 +126,24 @@ def target_probabilities(case: Case, limits: SoftLimits) -> Finding | None:
     """Targets that must be probabilities, and are not."""
     calls: tuple[LossCall, ...] = case["wiring"].calls
     for call in calls:
-        if call.kind in ("bernoulli", "logits"):
+        if call.kind == "bernoulli" and call.simplex:
+            beyond = call.target_sum - 1
+            where = f"of a sample sum to up to {call.target_sum:.3g}, its outputs to 1 (softmax)"
+            advice = "For several labels per sample use a sigmoid: BCEWithLogitsLoss on the logits."
+        elif call.kind in ("bernoulli", "logits"):
             beyond = max(-call.target_low, call.target_high - 1)
-            where = f"lie in {call.target_low:.3g}..{call.target_high:.3g}, not in 0..1"
+            where = f"lie in {call.target_low:.3g}..{call.target_high:.3g}, not in 0..1" + EXPECTED
             advice = "Scale the targets to 0..1, or use a squared loss."
         elif call.kind in ("cross_entropy", "kl") and not math.isnan(call.target_sum):
             beyond = abs(call.target_sum - 1)
-            where = f"of a sample sum to {call.target_sum:.3g}, not to 1"
+            where = f"of a sample sum to {call.target_sum:.3g}, not to 1" + EXPECTED
             advice = "For several labels per sample use BCEWithLogitsLoss; else normalize them."
         else:
             continue
         shown = (Evidence("how far the targets are from probabilities", beyond, limits.beyond),)
         if beyond > limits.beyond:
             return warning(
-                title=f"The targets {where}: the loss expects probabilities",
+                title=f"The targets {where}",
                 evidence=shown,
                 meaning="The loss has no lower bound, or asks for what the outputs cannot be.",
                 advice=advice,

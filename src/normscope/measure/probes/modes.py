@@ -111,6 +111,7 @@ def modes_of(problem: Problem, other: Problem | None, num_batches: int | None) -
         **scores,
         norms=tuple(_norm_modes(model, name, remade, name in frozen) for name in layers),
         coupled=len(coupling_layers(model)),
+        evaluating=not model.training,
         shift=shift[0],
         scale_shift=shift[1],
         reason=reason,

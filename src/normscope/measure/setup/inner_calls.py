@@ -189,7 +189,7 @@ def loss_call(kind: str, options: Mapping[str, Any], outputs: Tensor, targets: T
     found: dict[str, Any] = {"value": options.get("value", math.nan)}
     if kind in ("cross_entropy", "nll", "kl") and x.ndim > 1 and x.shape[1] > 1:
         rows = x.movedim(1, -1).reshape(-1, x.shape[1])
-        found["simplex"] = bool((rows >= 0).all() and ((rows.sum(1) - 1).abs() < _CLOSE).all())
+        found["simplex"] = _simplex(x)
         found["log_sum"] = float(torch.logsumexp(rows, 1).abs().max())
         found["smoothing"] = float(options.get("label_smoothing", 0.0))
         found["bound"] = _cosine_scale(outputs)
@@ -209,6 +209,8 @@ def loss_call(kind: str, options: Mapping[str, Any], outputs: Tensor, targets: T
         y = y.float()
         found["target_low"], found["target_high"] = float(y.min()), float(y.max())
         found["target_rms"] = float(y.square().mean().sqrt())
+        if kind == "bernoulli" and x.ndim > 1 and x.shape == y.shape and x.shape[1] > 1:
+            found["simplex"], found["target_sum"] = _simplex(x), float(y.sum(1).max())
         weight = options.get("pos_weight")
         if weight is not None and weight.numel() == 1:
             counts = torch.stack([(1 - y).sum(), y.sum()]).double().cpu()
@@ -226,6 +228,11 @@ def loss_call(kind: str, options: Mapping[str, Any], outputs: Tensor, targets: T
         zeros=float((x == 0).float().mean()),
         **found,
     )
+
+
+def _simplex(x: Tensor) -> bool:
+    """Whether the entries along axis 1 are probabilities: at least 0, with sum 1."""
+    return bool((x >= 0).all() and ((x.sum(1) - 1).abs() < _CLOSE).all())
 
 
 def _in_runs(chosen: Tensor) -> bool:
