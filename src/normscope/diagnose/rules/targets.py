@@ -10,7 +10,6 @@ from normscope.results import Evidence, Finding
 from normscope.results.wiring import LossCall, Wiring
 
 OFTEN = 3  # samples of a class, from which on its share is known
-EXPECTED = ": the loss expects probabilities"
 
 
 @dataclass(frozen=True)
@@ -128,22 +127,29 @@ def target_probabilities(case: Case, limits: SoftLimits) -> Finding | None:
     for call in calls:
         if call.kind == "bernoulli" and call.simplex:
             beyond = call.target_sum - 1
-            where = f"of a sample sum to up to {call.target_sum:.3g}, its outputs to 1 (softmax)"
+            title = (
+                f"Samples have up to {call.target_sum:.3g} true labels, but a softmax makes their "
+                "outputs sum to 1"
+            )
             advice = "For several labels per sample use a sigmoid: BCEWithLogitsLoss on the logits."
         elif call.kind in ("bernoulli", "logits"):
             beyond = max(-call.target_low, call.target_high - 1)
-            where = f"lie in {call.target_low:.3g}..{call.target_high:.3g}, not in 0..1" + EXPECTED
+            span = f"{call.target_low:.3g}..{call.target_high:.3g}"
+            title = f"The targets lie in {span}, not in 0..1: the loss expects probabilities"
             advice = "Scale the targets to 0..1, or use a squared loss."
         elif call.kind in ("cross_entropy", "kl") and not math.isnan(call.target_sum):
             beyond = abs(call.target_sum - 1)
-            where = f"of a sample sum to {call.target_sum:.3g}, not to 1" + EXPECTED
+            total = f"{call.target_sum:.3g}"
+            title = (
+                f"The targets of a sample sum to {total}, not to 1: the loss expects probabilities"
+            )
             advice = "For several labels per sample use BCEWithLogitsLoss; else normalize them."
         else:
             continue
         shown = (Evidence("how far the targets are from probabilities", beyond, limits.beyond),)
         if beyond > limits.beyond:
             return warning(
-                title=f"The targets {where}",
+                title=title,
                 evidence=shown,
                 meaning="The loss has no lower bound, or asks for what the outputs cannot be.",
                 advice=advice,
