@@ -15,7 +15,6 @@ from torch.optim import LBFGS, SGD, Adam, AdamW, Optimizer
 
 from normscope.errors import InputError
 from normscope.results.wiring import Held
-from normscope.subject.session import original_module
 from normscope.train.optim import check_optimizer, made_by, optimizers
 
 NAMES: dict[Any, str] = {SGD: "sgd", Adam: "adam", AdamW: "adamw"}
@@ -180,7 +179,7 @@ def chosen_optimizer(optimizer: Any, model: nn.Module, momentum: float | None) -
     held, foreign = held_by(optimizer, model)
     held = replace(held, momentum=inertia)
     lr = next(iter(made.rates), None)
-    mine = Own(optimizer, tuple(original_module(model).parameters()))
+    mine = Own(optimizer, tuple(model.parameters()))
     return Chosen(made.name or made, lr, inertia, notes, held, foreign, mine)
 
 

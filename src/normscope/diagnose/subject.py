@@ -290,14 +290,15 @@ def as_subject(
         deadline: time (``time.monotonic``) after which training runs end.
     """
     check_model(model)
-    placed = _placed(original_module(model), device)
+    own = original_module(model)
+    placed = _placed(own, device)
     _require_numbers(placed)
     problem = as_problem(
         placed, data, loss, loss_fn=loss_fn, outputs_fn=outputs_fn, batch_size=batch_size,
         seed=seed, default="cross_entropy",
     )  # fmt: skip
     inertia = None if momentum is None else checked_momentum(momentum)
-    chosen = chosen_optimizer(optimizer, model, inertia)
+    chosen = chosen_optimizer(optimizer, own, inertia)
     named = isinstance(chosen.optimizer, str)
     further, once = problem.source, problem.source.once
     reserve = HELD_OUT if practice else 0

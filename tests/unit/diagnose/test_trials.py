@@ -233,6 +233,7 @@ def test_wrapped_models_and_half_precision(wrap):
     found = ns.examine(wrapped, small(), optimizer=optimizer, batch_size=12)
     assert found["trial"].learns
     assert found["trial"].unmoved == ()
+    assert found["wiring"].missing == ()
     kept = mlp(depth=1, norm=nn.BatchNorm1d).to(next(model.parameters()).dtype)
     assert same(dict(model.state_dict()), dict(kept.state_dict()))
 
