@@ -27,7 +27,7 @@ from normscope.measure.setup.inner_calls import InnerCalls, spread
 from normscope.results import Rung, Trial
 from normscope.subject.batch import Batch, float_leaves
 from normscope.subject.graph.recorder import tensors_in
-from normscope.subject.interrupts import interruptible
+from normscope.subject.interrupts import held, interruptible
 from normscope.subject.likelihoods import BernoulliLoss, CrossEntropy
 from normscope.subject.losses import Loss
 from normscope.subject.problem import model_device
@@ -38,7 +38,7 @@ from normscope.train.modes import kept_buffers, kept_mode
 from normscope.train.optim import build_optimizer
 from normscope.train.options import TrainingOptions
 from normscope.train.run import INTERRUPTED, Event, StopTraining
-from normscope.train.stability.copies import Origin
+from normscope.train.stability.copies import Origin, kept_gradients
 from normscope.train.stability.judge import chance_loss
 
 SECONDS = {"fast": 10.0, "standard": 60.0, "full": 60.0}  # time limit by preset
@@ -236,7 +236,8 @@ class _Ladder:
         hooked = [(name, hook) for name, p in before.items()
                   for hook in (p._backward_hooks or {}).values()]  # fmt: skip
         with (
-            _kept_gradients(subject),
+            held(),
+            kept_gradients(_shared(subject)),
             Origin(subject.model, None).fresh(subject.seed) as model,
             interruptible(),
         ):
@@ -250,11 +251,11 @@ class _Ladder:
             for name, hook in hooked:  # which a copy of a tensor does not have
                 if twins[name] is not before[name]:
                     twins[name].register_hook(hook)  # type: ignore[no-untyped-call]
-            held: list[Optimizer] = []
+            optimizers: list[Optimizer] = []
 
             def made(_: Any) -> Optimizer:
-                held.append(_scaled(_optimizer(subject, model), factor))
-                return held[0]
+                optimizers.append(_scaled(_optimizer(subject, model), factor))
+                return optimizers[0]
 
             options = TrainingOptions(
                 optimizer=made, steps=steps, seed=subject.seed, divergence=FINITE_ONLY
@@ -266,7 +267,7 @@ class _Ladder:
             after, seen = (math.inf, _Seen()) if run.diverged else self._judged(model)
             held_out = self._judged(model, others)[0] if factor == 1 else math.nan
             if not self._rungs:
-                self._unmoved = tuple(_unmoved(before, model, held[0]))
+                self._unmoved = tuple(_unmoved(before, model, optimizers[0]))
         path, start = tuple(run.losses.tolist()), self._start[0]
         self._cost += cost_of(subject, run.updates, first=first)
         self._rungs.append(
@@ -434,22 +435,14 @@ def _unmoved(before: dict[str, nn.Parameter], model: nn.Module, optimizer: Optim
             yield name
 
 
-@contextlib.contextmanager
-def _kept_gradients(subject: Subject) -> Iterator[None]:
-    """Gradients of what the copy shares with the user: the loss, and other models."""
+def _shared(subject: Subject) -> list[nn.Parameter]:
+    """What the copy shares with the user: parameters of the loss, and of other models."""
     groups = [] if subject.own is None else subject.own.optimizer.param_groups
     shared = [p for group in groups for p in group["params"]]
     for part in (*vars(subject.objective.loss).values(), subject.objective.loss_fn):
         owner = getattr(part, "__self__", part)
         shared += [*owner.parameters()] if isinstance(owner, nn.Module) else []
-    kept = [(p, p.grad, None if p.grad is None else p.grad.clone()) for p in shared]
-    try:
-        yield
-    finally:
-        for parameter, gradient, value in kept:
-            parameter.grad = gradient
-            if gradient is not None and value is not None and not torch.equal(gradient, value):
-                gradient.copy_(value)
+    return shared
 
 
 def constant_loss(loss: Loss, seen: list[tuple[Any, Any]]) -> float:

@@ -238,6 +238,20 @@ def test_wrapped_models_and_half_precision(wrap):
     assert same(dict(model.state_dict()), dict(kept.state_dict()))
 
 
+def test_sparse_gradients_stay():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Embedding(20, 8, sparse=True), nn.Flatten(), nn.Linear(24, 2)).float()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    tokens = torch.randint(0, 20, (64, 3))
+    F.cross_entropy(model(tokens[:4]), tokens[:4, 0] % 2).backward()
+    gradient = model[0].weight.grad
+    before = gradient.to_dense()
+    found = ns.examine(model, (tokens, tokens[:, 0] % 2), optimizer=optimizer, batch_size=16)
+    assert found["trial"].learns
+    assert model[0].weight.grad is gradient
+    assert torch.equal(gradient.to_dense(), before)
+
+
 def test_a_model_that_cannot_be_copied():
     model = mlp(depth=1)
     model.__class__ = type("Stubborn", (nn.Sequential,), {"__deepcopy__": lambda *_: 1 / 0})

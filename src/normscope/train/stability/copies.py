@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -52,20 +52,9 @@ class Origin:
         gradients of the user's own model come back too: a loss may run that one by mistake.
         """
         own = self._untrained(seed)
-        gradients = {p: p.grad for p in own.parameters()}
-        held_tensors = [*own.buffers(), *(g for g in gradients.values() if g is not None)]
-        with held():
-            kept = [(tensor, tensor.detach().clone()) for tensor in held_tensors]
-            try:
-                with _expendable(own) as model:
-                    yield model if self._device is None else model.to(self._device)
-            finally:
-                for parameter, gradient in gradients.items():
-                    parameter.grad = gradient
-                with torch.no_grad():
-                    for tensor, value in kept:
-                        if not _same(tensor, value):
-                            tensor.copy_(value)
+        kept = kept_gradients(own.parameters()), _kept_values(own.buffers())
+        with held(), kept[0], kept[1], _expendable(own) as model:
+            yield model if self._device is None else model.to(self._device)
 
     def conditions(self, seed: int) -> dict[str, str]:
         """What differs between the model and its copies, for the settings of a result."""
@@ -80,9 +69,36 @@ class Origin:
         return self._made[seed]
 
 
+@contextlib.contextmanager
+def kept_gradients(parameters: Iterable[nn.Parameter]) -> Iterator[None]:
+    """A span after which the gradients are the tensors that they were, with the same values."""
+    kept = [(p, p.grad) for p in parameters]
+    with _kept_values(gradient for _, gradient in kept if gradient is not None):
+        try:
+            yield
+        finally:
+            for parameter, gradient in kept:
+                parameter.grad = gradient
+
+
+@contextlib.contextmanager
+def _kept_values(tensors: Iterable[torch.Tensor]) -> Iterator[None]:
+    kept = [(tensor, tensor.detach().clone()) for tensor in tensors]
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for tensor, value in kept:
+                if not _same(tensor, value):
+                    tensor.copy_(value)
+
+
 def _same(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """By value, NaN equal to NaN: kernels of batch norm do not count their changes."""
-    return bool(((a == b) | (a.isnan() & b.isnan())).all())
+    """By value, NaN equal to NaN: kernels of batch norm do not count their changes.
+
+    Sparse tensors cannot be compared.
+    """
+    return a.layout == torch.strided and bool(((a == b) | (a.isnan() & b.isnan())).all())
 
 
 def _made(factory: Callable[..., Any], seed: int) -> nn.Module:
