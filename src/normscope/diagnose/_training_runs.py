@@ -128,7 +128,7 @@ class TrainingRuns:
                 orders = [sorted(bench.of(s), key=lambda t: t.lr) for s in self.seeds[:2]]
                 return Race(orders[0], orders[-1] if len(orders) > 1 else [], cap, _said(ended))
 
-            if climb(run, min(best.lr, cap), cap) and own is not None:
+            if climb(run, min(best.lr, cap), cap) and own:  # a rate of 0 trains nothing
                 run(own)
             for seed in self.seeds[1:2]:
                 while left := found().untested(own):

@@ -211,6 +211,13 @@ def test_a_network_that_bears_every_rate_is_raced_without_a_cap():
 # two orders of the samples, and the user's own rate
 
 
+def test_a_rate_of_zero_is_not_trained_at():
+    net = small()
+    found = suggest_lr(net, "digits", optimizer=torch.optim.SGD(net.parameters(), 0.0), **QUICK)
+    assert found.ok
+    assert min(trial.lr for trial in found.race) > 0
+
+
 def test_limits_and_interval_are_tested_with_a_second_order():
     found = suggest_lr(small(), "digits", seed=3, **QUICK)
     assert {t.seed for t in found.limit.trials} == {3, 4}
