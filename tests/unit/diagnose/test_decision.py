@@ -143,6 +143,13 @@ def test_every_kind_but_symptom_may_stand_alone():
         assert {*one.suppressed_by, *one.promoted_by} <= {ANY, *RULES}, name
 
 
+def test_what_explains_a_finding_is_decided_before_it():
+    places = {name: (RULES[name].order, place) for place, name in enumerate(RULES)}
+    for name in RULES:
+        for cause in {*RULES[name].suppressed_by} - {ANY}:
+            assert places[cause] < places[name], (name, cause)
+
+
 @pytest.mark.parametrize(
     ("made", "learns", "clear", "doubtful"),
     [

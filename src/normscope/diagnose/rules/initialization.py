@@ -142,7 +142,7 @@ def _simplex(case: Case) -> bool:
 CAUSES = (
     "constant-inputs", "input-scale", "zero-weights", "constant-weights", "zero-gamma",
     "dead-units", "norm-axis", "weak-norms", "small-weights", "positions", "output-range",
-    "forget-gates", "saturated-units", "not-finite", "zero-gradient", "samples-mix",
+    "forget-gates", "saturated-units", "not-finite", "samples-mix",
 )  # fmt: skip
 
 

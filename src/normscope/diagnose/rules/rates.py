@@ -460,8 +460,7 @@ class HeartLimits:
 
 @rule("labels-do-not-fit", "trial", "data", order=6.5, kind="fact", limits=HeartLimits(),
       suppressed_by=("token-order", "image-layout", "constant-inputs", "signal-lost",
-                     "no-gradient", "missing-in-optimizer", "learning-rate",
-                     "evaluation-data"))  # fmt: skip
+                     "no-gradient", "missing-in-optimizer", "evaluation-data"))  # fmt: skip
 def learned_by_heart(case: Case, limits: HeartLimits) -> Finding | None:
     """Labels that can be learned by heart only."""
     trial = case.trial
@@ -520,7 +519,7 @@ class CollapseLimits:
 
 
 @rule("collapse", "wiring", "trial", order=5.6, kind="fact", limits=CollapseLimits(),
-      suppressed_by=("signal-lost", "learning-rate", "constant-inputs"))  # fmt: skip
+      suppressed_by=("signal-lost", "constant-inputs"))  # fmt: skip
 def collapse(case: Case, limits: CollapseLimits) -> Finding | None:
     """A loss that falls while all outputs become the same."""
     trial = case.trial
