@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from normscope.record import Record
 
 NAN = float("nan")
+_POSITIONS = re.compile(r"(^|[._])(pos|positions?|positional|wpe|pos_?emb\w*)([._#]|$)")
+
+
+def is_position(name: str) -> bool:
+    """Whether a layer or parameter is called a position embedding."""
+    return _POSITIONS.search(name.lower()) is not None
 
 
 @dataclass(frozen=True, eq=False)

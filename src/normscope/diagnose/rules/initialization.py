@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from normscope.diagnose.rules.base import Case, ok, rule, warning
 from normscope.results import Evidence, Finding
-from normscope.results.start import SignalScale, Start
+from normscope.results.start import SignalScale, Start, is_position
 from normscope.results.wiring import Wiring
 
 DEFAULT = "Use the default (Kaiming or Xavier) initialization."
@@ -422,7 +422,7 @@ def positions(case: Case, limits: PositionLimits) -> Finding | None:
         return None
     tables = {s.name: s.rms for s in found.signals if s.kind == "embedding"}
     tables |= found.positions or {}
-    named = [n for n in tables if "pos" in n.lower() or "wpe" in n.lower()]
+    named = [n for n in tables if is_position(n)]
     tokens = [s.rms for s in found.layers if s.name not in named and s.rms > 0][:1]
     if not named or not tokens:
         return None

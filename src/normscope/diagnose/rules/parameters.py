@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 import numpy as np
 
 from normscope.diagnose.rules.base import Case, note, ok, rule, warning
 from normscope.results import Evidence, Finding
+from normscope.results.start import is_position
 from normscope.results.wiring import ParameterUse, Wiring
-
-POSITIONS = re.compile(r"(^|[._])(pos|position|positional|wpe|pos_?emb\w*)([._]|$)")
 
 
 @dataclass(frozen=True)
@@ -115,7 +113,7 @@ def no_gradient(case: Case, limits: ShareLimits) -> Finding | None:
     name = "share of the parameters that get no gradient"
     shown = (Evidence(name, share, limits.share),)
     idle, rest = found.unused, found.share(found.unused)
-    lost = next((p for p in idle if POSITIONS.search(p.name.lower())), None)
+    lost = next((p for p in idle if is_position(p.name)), None)
     if share <= limits.share and lost is not None:
         return warning(
             title=f"The position embedding {lost.name!r} is never used: the order of the tokens is "

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from normscope.measure.probes.capture import Watcher
 from normscope.measure.probes.sites import ACTIVATION, CONV, LINEAR, NORM, RECURRENT, Site
 from normscope.measure.setup.inner_calls import spread
-from normscope.results.start import Entropy, Gates, NormScale, SignalScale, Start
+from normscope.results.start import Entropy, Gates, NormScale, SignalScale, Start, is_position
 from normscope.subject.norms import NormCard
 
 ENDS = 0.98  # of a tanh, from where on hardly any gradient passes
@@ -206,7 +206,7 @@ def _statistics(card: NormCard, x: Tensor) -> tuple[float, float]:
 
 def _is_position(name: str, weight: Tensor) -> bool:
     """A table of positions that is added as it is, not looked up by a layer."""
-    return weight.ndim >= 2 and "pos" in name.rpartition(".")[2].lower()
+    return weight.ndim >= 2 and is_position(name.rpartition(".")[2])
 
 
 def _dropout(model: nn.Module) -> tuple[float, str]:
