@@ -195,3 +195,16 @@ def test_lambda_max_lies_between_its_bounds(act: str, norm: str | None, samples:
     assert made.lower <= finer.lambda_max * (1 + 1e-9)
     assert finer.lambda_max <= made.upper
     assert made.lambda_max is None or made.lower <= made.lambda_max * (1 + 1e-9)
+
+
+def test_a_norm_with_statistics_of_its_own_is_told_as_that() -> None:
+    graph = n.Graph((
+        n.Input("data", size=(20,)),
+        n.Dense("hidden", ("data",), outputs=50, weight_variance=2.0),
+        n.BatchNorm("norm", ("hidden",), statistics="running"),
+        n.Activate("relu", ("norm",), activation="relu"),
+        n.Dense("head", ("relu",), outputs=3, weight_variance=1.0),
+    ))  # fmt: skip
+    said = " ".join(predict_graph(graph, samples=50).assumptions)
+    assert "stored statistics" in said
+    assert "differentiated" not in said

@@ -30,6 +30,11 @@ from normscope.theory.outputs import Sums, with_output_norm
 MANY = 1e8  # samples that stand for infinitely many: what is left is of order 1/MANY
 PATIENCE = 3.0  # seconds that a finer level may take where nobody asked for it
 FEW_ROWS = 256  # samples of an MLP up to which random inputs are drawn for the gram level
+BATCH_NORM = {
+    "batch": "Batch statistics are differentiated (train mode).",
+    "frozen": "Batch statistics are held constant.",
+    "running": "Batch norm uses its stored statistics.",
+}
 EQUATIONS = tuple(
     str(Equation(NORMSCOPE, f"docs/design/0013, {part}"))
     for part in ("What is computed", "Batch norm")
@@ -427,15 +432,8 @@ def _assumptions(graph: Graph, statistics: str, level: str) -> tuple[str, ...]:
         "Wide layers: corrections are O(1/sqrt(width)).",
         "Weights are independent, centred and random, as at initialization.",
     ]
-    norms = [node for node in graph.nodes if isinstance(node, BatchNorm)]
-    if norms:
-        notes.append(
-            {
-                "batch": "Batch statistics are differentiated (train mode).",
-                "frozen": "Batch statistics are held constant.",
-                "running": "Batch norm uses its stored statistics.",
-            }[statistics]
-        )
+    used = {n.statistics or statistics for n in graph.nodes if isinstance(n, BatchNorm)}
+    notes += [BATCH_NORM[kind] for kind in STATISTICS if kind in used]
     if level == "homogeneous" and any(len(s) > 1 for s in graph.shapes.values()):
         notes.append("Positions are alike: borders and correlations of near pixels are left out.")
     elif level == "positions":
