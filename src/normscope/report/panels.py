@@ -9,7 +9,7 @@ import altair as alt
 
 from normscope.report.stability_map import heat_cells, heat_layer
 from normscope.report.style import (
-    PALETTE,
+    COLOURS,
     inline,
     log_axis,
     named_scale,
@@ -21,7 +21,6 @@ from normscope.report.style import (
 from normscope.results.panel import Curve, HeatMap, Panel
 
 WIDTH, HEIGHT = 460, 300
-COLOURS = (*PALETTE, "#6c5ce7", "#7a5230", "#3d6b35", "#8a8f98")
 MOST_WHOLE = 300  # whole numbers, such as layers, on an axis of their own kind
 MANY = 12  # points from which on measurements are joined by a thin line
 DASHES = {"line": [1, 0], "dashed": [6, 4]}

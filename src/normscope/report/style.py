@@ -11,6 +11,7 @@ import altair as alt
 # Okabe and Ito's colours, those that stand out on white and on near-black alike
 PALETTE = ("#0f83c9", "#d55e00", "#00a277", "#c46aa0", "#b8860b", "#5aa9e0")
 NEUTRAL = "#8a8f98"  # for what is no theory's own
+COLOURS = (*PALETTE, "#6c5ce7", "#7a5230", "#3d6b35", NEUTRAL)  # where there may be more
 # fonts of one width: a still picture is laid out by the first and shown in what a reader has
 FONT = "'Liberation Sans', Arial, Helvetica, sans-serif"
 MOST_TICKS = 12  # whole numbers on an axis

@@ -9,8 +9,8 @@ import altair as alt
 
 from normscope.errors import InputError
 from normscope.report.style import (
+    COLOURS,
     NEUTRAL,
-    PALETTE,
     inline,
     legend,
     log_axis,
@@ -40,7 +40,7 @@ def trial_chart(found: Trial) -> Any:
     axis = log_axis(ends) if wide else {"axis": alt.Axis(labelExpr=number_label(), tickCount=5)}
     y = alt.Y("loss:Q", title="loss", **axis)
     x = alt.X("update:Q", title="update", **whole_axis(0, max(row["update"] for row in rows)))
-    colours = dict(zip(names, PALETTE, strict=False))
+    colours = dict(zip(names, COLOURS, strict=False))
     base = alt.Chart(inline(rows)).encode(
         x=x, y=y, color=legend(alt.Color, "rate:N", colours, sort=names, orient="right"),
         tooltip=tips("rate:N", alt.Tooltip("update:Q", format="d"), "loss:Q"),

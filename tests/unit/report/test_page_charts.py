@@ -104,6 +104,13 @@ def test_modes_show_losses_and_running_statistics():
     assert drawn(replace(found, norms=()).chart())
 
 
+def test_the_trial_has_a_colour_for_every_rate():
+    rungs = [Rung(10.0**k, 2, 2, 2.3, 2.2, (2.3, 2.2)) for k in range(-2, 5)]
+    drawn = Trial(0.1, 2.3, 2.3, 2.3, tuple(rungs)).chart().to_dict()
+    scale = drawn["layer"][-1]["encoding"]["color"]["scale"]
+    assert len(set(scale["range"])) == len(scale["domain"]) == 7
+
+
 def test_the_trial_shows_each_rate_and_the_constant_prediction():
     rungs = (
         Rung(1.0, 25, 2, 2.0, math.inf, (2.0, 1e9, math.nan), "diverged"),
