@@ -147,7 +147,8 @@ class _Ladder:
         if trial.learns or trial.diverged or trial.rung(longest=True) is not trial.own:
             return
         if not any(f.warns and f.rule != "no-learning" for f in self._findings(trial)):
-            if trial.rung(10.0) is None and not trial.own_rises and self._look_up(trial):
+            tried = any(rung.factor > 1 for rung in trial.rungs)
+            if not tried and not trial.own_rises and self._look_up(trial):
                 return
             self._run(1.0, LONG)  # before it is said that it does not learn
             lower = trial.best_lower

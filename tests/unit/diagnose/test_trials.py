@@ -284,6 +284,13 @@ def test_the_time_is_decided_from_one_gradient():
         ns.examine(mlp(depth=1), small(), trial_seconds=-1)
 
 
+def test_no_larger_rate_is_tried_twice():
+    found = ns.examine(mlp(depth=1), small(), lr=1e-9, batch_size=12)
+    factors = [rung.factor for rung in found["trial"].rungs if rung.steps == 25]
+    assert max(factors) > 1
+    assert sorted(factors) == sorted(set(factors))
+
+
 @pytest.mark.parametrize(("gradients", "factors"), [(30, [1.0]), (60, [1.0, 0.1])])
 def test_what_the_time_allows(gradients, factors):
     from normscope.diagnose.subject import Allowance, as_subject
