@@ -6,6 +6,8 @@ import sysconfig
 from pathlib import Path
 from typing import Any
 
+from normscope.errors import NormscopeError
+
 OWN = str(Path(__file__).parent)
 INSTALLED = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
 WORKER = "Original Traceback"  # how torch passes on what a worker process raised
@@ -36,6 +38,11 @@ def failure(error: BaseException) -> str:
     place = _place(error)
     where = f" ({Path(place[0]).name}, line {place[1]})" if place else ""
     return f"{type(error).__name__}: {' '.join(text.split())}{where}"
+
+
+def said(error: BaseException) -> str:
+    """An error in one line: ours speaks for itself, that of other code as ``failure`` has it."""
+    return " ".join(str(error).split()) if isinstance(error, NormscopeError) else failure(error)
 
 
 def _place(error: BaseException) -> tuple[str, int] | None:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from normscope.diagnose._race import Choice, choose, climb
 from normscope.diagnose.subject import Subject
-from normscope.errors import NormscopeError
 from normscope.measure.progress import progress
 from normscope.results import StabilityLimit, StabilityTrial
 from normscope.subject.data import repeatable
@@ -139,9 +138,3 @@ class TrainingRuns:
 
 def _said(ended: list[str]) -> str:
     return "; ".join(dict.fromkeys(filter(None, ended)))
-
-
-def said(error: Exception) -> str:
-    """An error in one line; ours without the name of its class."""
-    text = " ".join(str(error).split())
-    return text if isinstance(error, NormscopeError) else f"{type(error).__name__}: {text}"

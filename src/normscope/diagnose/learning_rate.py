@@ -12,10 +12,11 @@ from torch import nn
 from normscope.checks import checked_count, checked_seconds
 from normscope.diagnose._curvature import descent, largest_curvature
 from normscope.diagnose._race import EQUAL, RISES, TRAINED, WIDE, Choice, choose
-from normscope.diagnose._training_runs import MARGIN, Race, TrainingRuns, said
+from normscope.diagnose._training_runs import MARGIN, Race, TrainingRuns
 from normscope.diagnose.comparison import loss_scale, trained_prediction
 from normscope.diagnose.subject import Subject, as_subject
 from normscope.errors import MeasurementError, TheoryError
+from normscope.messages import said
 from normscope.results import StabilityBound, StabilityLimit
 from normscope.results.learning_rate import LRAdvice, LRBound
 from normscope.subject.objective import LossFn, LossLike, OutputsFn

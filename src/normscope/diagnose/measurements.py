@@ -13,7 +13,6 @@ from torch.utils.data import DataLoader
 
 from normscope.diagnose import trial
 from normscope.diagnose._curvature import largest_curvature
-from normscope.diagnose._training_runs import said
 from normscope.diagnose.comparison import TOLERANCE, compared, coverable, plain_risk, predictions
 from normscope.diagnose.learning_rate import advised
 from normscope.diagnose.predicted import changed
@@ -32,6 +31,7 @@ from normscope.measure.probes.signals import signals
 from normscope.measure.regularization import bn_regularization
 from normscope.measure.setup import data_card, set_up
 from normscope.measure.spectral import spectral_density, top_eigenvalues
+from normscope.messages import said
 from normscope.results import Activations
 from normscope.subject.running import running_norms
 from normscope.subject.statistics import frozen_norms
@@ -76,10 +76,12 @@ def _needs_few_outputs(subject: Subject) -> str | None:
 
 
 def _needs_nodes(subject: Subject) -> str | None:
+    reason = _needs_prediction(subject)
     try:
-        return _needs_prediction(subject) or (subject.nodes and None)
+        _ = reason or subject.nodes
     except Exception as error:
-        return said(error)
+        reason = said(error)
+    return reason
 
 
 def _needs_theory(subject: Subject) -> str | None:

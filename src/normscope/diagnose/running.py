@@ -7,11 +7,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from normscope.diagnose._training_runs import said
 from normscope.diagnose.steps import Measurement
 from normscope.diagnose.subject import Subject
 from normscope.errors import MeasurementError, TheoryError, out_of_memory
 from normscope.measure.progress import progress
+from normscope.messages import said
 from normscope.results import Plan, Step
 from normscope.subject.interrupts import hold_rest, interruptible
 from normscope.train.run import INTERRUPTED

@@ -14,13 +14,14 @@ from torch import nn
 from normscope.checks import checked_count, checked_list, checked_seconds
 from normscope.diagnose._curvature import descent, largest_curvature
 from normscope.diagnose._optimizers import Remade
-from normscope.diagnose._training_runs import TrainingRuns, said
+from normscope.diagnose._training_runs import TrainingRuns
 from normscope.diagnose.steps import probed
 from normscope.diagnose.subject import Subject, as_subject
 from normscope.errors import InputError, NormscopeError
 from normscope.measure.probes.conditioning import conditioning
 from normscope.measure.probes.layout import norm_layout
 from normscope.measure.progress import progress
+from normscope.messages import said
 from normscope.results import Layout
 from normscope.results.what_if import BEFORE, PAIRS, Variant, WhatIf
 from normscope.subject.objective import LossFn, LossLike, OutputsFn

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from normscope.errors import InputError, NormscopeError
-from normscope.messages import failure
+from normscope.errors import InputError
+from normscope.messages import said
 from normscope.report.charts import CHARTS, chart
 from normscope.report.html import Figure, figure
 from normscope.report.tables import table
@@ -94,8 +94,7 @@ def _tried(make: Callable[[], Any], default: Any, lost: list[str]) -> Any:
     try:
         return make()
     except Exception as error:
-        own = isinstance(error, NormscopeError)
-        lost.append(f"Left out here: {str(error) if own else failure(error)}")
+        lost.append(f"Left out here: {said(error)}")
         return default
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from normscope.errors import NormscopeError, out_of_memory
+from normscope.errors import out_of_memory
 from normscope.measure.probes.moments import ChannelMoments
-from normscope.messages import failure
+from normscope.messages import said
 from normscope.results.modes import Modes, NormModes, Score
 from normscope.subject.batch import Batch, float_leaves, readable_failures
 from normscope.subject.functional import ModelFunction
@@ -103,8 +103,7 @@ def modes_of(problem: Problem, other: Problem | None, num_batches: int | None) -
     except Exception as error:  # whatever the model raises in this mode
         if out_of_memory(error):
             raise
-        said = str(error) if isinstance(error, NormscopeError) else failure(error)
-        reason = said.rstrip(".")
+        reason = said(error).rstrip(".")
     shift = (math.nan, math.nan) if other is None else _shift(problem, other, num_batches)
     return Modes(
         train=train,
