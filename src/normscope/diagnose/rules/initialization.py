@@ -210,7 +210,8 @@ class SameLimits:
 def constant_weights(case: Case, limits: SameLimits) -> Finding | None:
     """Units that are copies of one another."""
     found: Start = case["start"]
-    layers = [s for s in found.signals if s.kind in (*WEIGHTED, "recurrent") and s.gain == s.gain]
+    kinds = (*WEIGHTED, "recurrent")
+    layers = [s for s in found.signals if s.kind in kinds and not math.isnan(s.gain)]
     hidden = [s for s in case.hidden(layers) if s.gain > 0]
     same = [s for s in hidden if s.same]
     if not hidden or len(same) < limits.share * len(hidden):

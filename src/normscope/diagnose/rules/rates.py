@@ -62,10 +62,11 @@ def learning_rate(case: Case, limits: RateLimits) -> Finding | None:
         return _best_rate(case)
     lr = f"{case.lr:.3g}"
     race = case["advice"].race if "advice" in case else ()
-    for run in (run for run in race if run.lr == case.lr and run.diverged):
+    gone = next((run for run in race if run.lr == case.lr and run.diverged), None)
+    if gone is not None:
         title = f"Training diverges at the learning rate {lr}: the loss of a copy blows up after "
         return problem(
-            title=f"{title}{run.updates} updates",
+            title=f"{title}{gone.updates} updates",
             evidence=_evidence(case),
             meaning="Copies were trained at several rates.",
             advice=_use(case),
@@ -80,7 +81,7 @@ def learning_rate(case: Case, limits: RateLimits) -> Finding | None:
 def _trial_fails(case: Case, limits: RateLimits) -> Finding | None:
     """What the trial says against the rate; None if nothing, or if there is none."""
     trial = case.trial
-    if trial is None or not trial.judged or trial.assumed is not None or trial.own is None:
+    if trial is None or not trial.judged or trial.own is None:
         return None
     if (lower := _too_large(trial, limits)) is not None:
         longest = trial.rung(longest=True)
@@ -209,7 +210,7 @@ def _bisection_fails(case: Case, limits: RateLimits) -> Finding | None:
         (limit.diverges, "diverge", "diverges"),
         (limit.does_not_learn, "not learn", "does not learn"),
     ):
-        learns = bound is limit.does_not_learn and (_at_floor(case) or _clear(case))
+        learns = bound is limit.does_not_learn and (_at_floor(case) or case.clear)
         if case.lr <= bound.low or learns or bound.high == math.inf:
             continue
         severity, title = problem, f"Training {verbs} at any learning rate that was tried"
@@ -233,11 +234,9 @@ def _trains(case: Case, limits: RateLimits) -> Finding | None:
     advice = case["advice"] if "advice" in case and case["advice"].settled else None
     if advice is not None and case.trained and advice.race and _calm_rate(advice) < advice.lr:
         return _to_train_on(case, advice)
-    tried = case.trial is not None and case.trial.learns and case.trial.assumed is None
-    better = advice is not None and not _near_best(case, advice, limits)
     if advice is not None:
-        said = _beside_best_in_words(case.lr, advice)
-        if not better:
+        said = _beside_best_in_words(case)
+        if _near_best(case, advice, limits):
             title = f"The learning rate {case.lr:.2g} trains about as well as the best one tried"
             return ok(title=title, evidence=_evidence(case), meaning=f"{said}{advice.reason}")
         return note(
@@ -248,7 +247,7 @@ def _trains(case: Case, limits: RateLimits) -> Finding | None:
         )
     if "stability" in case and (known := _stable(case)) is not None:
         return known
-    if not tried or case.trial is None or case.trial.own is None:
+    if not case.learns or case.trial is None or case.trial.own is None:
         return None
     own = case.trial.own
     return ok(
@@ -262,7 +261,7 @@ def _trains(case: Case, limits: RateLimits) -> Finding | None:
 def _stable(case: Case) -> Finding | None:
     """That both limits are known to be above the rate."""
     limit: StabilityLimit = case["stability"]
-    floor = _at_floor(case) or _clear(case)
+    floor = _at_floor(case) or case.clear
     bounds = [limit.diverges] if floor else [limit.diverges, limit.does_not_learn]
     if case.lr is None or any(case.lr > bound.low for bound in bounds):
         return None
@@ -278,7 +277,7 @@ def _stable(case: Case) -> Finding | None:
 def _by_curvature(case: Case, limits: RateLimits) -> Finding | None:
     """Where nothing was trained: only a rate above the threshold says something."""
     limit, _, _ = case.threshold
-    if case.lr is None or not case.lr > limit or _learns(case):
+    if case.lr is None or not case.lr > limit or case.learns:
         return None
     far = case.lr > limits.far * limit
     advice = "Find out with ns.suggest_lr, or preset='full'."
@@ -292,15 +291,6 @@ def _by_curvature(case: Case, limits: RateLimits) -> Finding | None:
         "whether training diverges. With momentum it often does at a few times the threshold.",
         advice=advice,
     )
-
-
-def _learns(case: Case) -> bool:
-    return case.trial is not None and case.trial.learns
-
-
-def _clear(case: Case) -> bool:
-    trial = case.trial
-    return trial is not None and trial.clear and trial.assumed is None
 
 
 def _at_floor(case: Case) -> bool:
@@ -373,11 +363,10 @@ def _near_best(case: Case, advice: LRAdvice, limits: RateLimits) -> bool:
     return advice.low / limits.near <= case.lr <= advice.high * limits.near and not beyond
 
 
-def _beside_best_in_words(lr: float, advice: LRAdvice) -> str:
-    case = Case({"advice": advice}, {"lr": lr})
+def _beside_best_in_words(case: Case) -> str:
     return "".join(
-        f"At {lr:.2g} the mean loss over the second half is {own.score:.3g}, at {best.lr:.2g} it "
-        f"is {best.score:.3g}. "
+        f"At {own.lr:.2g} the mean loss over the second half is {own.score:.3g}, at {best.lr:.2g} "
+        f"it is {best.score:.3g}. "
         for own, best in _beside_best(case)[:1]
         if own.lr != best.lr
     )

@@ -89,7 +89,7 @@ class LinearLimits:
 def linear_network(case: Case, limits: LinearLimits) -> Finding | None:
     """Several layers without a nonlinearity between them."""
     found: Wiring = case["wiring"]
-    layers = [s for s in case["start"].layers if s.gain == s.gain]
+    layers = [s for s in case["start"].layers if not math.isnan(s.gain)]
     if math.isnan(found.linear) or len(layers) < 2:
         return None
     if any(p.weight == 0 and not p.name.endswith("bias") for p in found.parameters):

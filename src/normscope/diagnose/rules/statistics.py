@@ -379,8 +379,7 @@ def frozen_norms(case: Case, limits: ModeLimits) -> Finding | None:
             evidence=shown,
             meaning="Norms in evaluation mode use them in training too.",
         )
-    clear = case.trial is not None and case.trial.clear
-    return (note if clear and not untouched else warning)(
+    return (note if case.clear and not untouched else warning)(
         title=f"{len(known)} norms are frozen with running statistics that do not fit the data"
         + (
             f": loss {modes.train.loss:.3g}, {modes.thawed.loss:.3g} with those of the batch"
