@@ -6,6 +6,7 @@ import copy
 import functools
 import math
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -213,29 +214,23 @@ class Subject:
     def smaller(self) -> Subject:
         """The same with half the samples in every batch, and half the memory for curvature."""
 
-        def halves(kept: Kept) -> Kept:
-            parts = [replace(b.part(0, max(b.size // 2, 2)), weight=1.0) for b in kept.batches]
-            return replace_batches(kept, parts)
+        def halves(batches: Sequence[Batch]) -> list[Batch]:
+            return [replace(b.part(0, max(b.size // 2, 2)), weight=1.0) for b in batches]
 
-        memory = (self.memory or budget_bytes(None, model_device(self.model))) // 2
-        problem = replace(self.problem, source=halves(self.source))
-        kept, other = halves(self.population), self.evaluation
-        practice, held_out = (
-            tuple(replace(b.part(0, max(b.size // 2, 2)), weight=1.0) for b in batches)
-            for batches in (self.practice, self.held_out)
-        )
-        if other is not None:
-            assert isinstance(other.source, Kept)
-            other = replace(other, source=halves(other.source))
+        def halved(problem: Problem) -> Problem:
+            assert isinstance(problem.source, Kept)
+            kept = replace_batches(problem.source, halves(problem.source.batches))
+            return replace(problem, source=kept)
+
         return replace(
             self,
-            problem=problem,
-            population=kept,
-            memory=memory,
+            problem=halved(self.problem),
+            population=replace_batches(self.population, halves(self.population.batches)),
+            memory=(self.memory or budget_bytes(None, model_device(self.model))) // 2,
             further=None,
-            evaluation=other,
-            practice=practice,
-            held_out=held_out,
+            evaluation=None if self.evaluation is None else halved(self.evaluation),
+            practice=tuple(halves(self.practice)),
+            held_out=tuple(halves(self.held_out)),
         )
 
     def risk(self, *, parameters: str | None = None) -> Risk:
