@@ -37,7 +37,7 @@ from normscope.train.loop import train
 from normscope.train.modes import kept_buffers, kept_mode
 from normscope.train.optim import build_optimizer
 from normscope.train.options import TrainingOptions
-from normscope.train.run import INTERRUPTED, Event, StopTraining
+from normscope.train.run import INTERRUPTED, Event, StopTraining, TrainingRun
 from normscope.train.stability.copies import Origin, kept_gradients
 from normscope.train.stability.judge import chance_loss
 
@@ -65,11 +65,11 @@ def tried(subject: Subject, results: dict[str, Any]) -> Trial:
 
 def cost_of(subject: Subject, steps: int = STEPS, *, first: bool = True) -> float:
     """Gradients of one batch that a trial takes; the first one measures the start as well."""
-    judged = min(_judged(subject), len(subject.practice))
+    judged = min(_num_judged(subject), len(subject.practice))
     return steps + FORWARD * (1 + judged * (2 if first else 1))
 
 
-def _judged(subject: Subject) -> int:
+def _num_judged(subject: Subject) -> int:
     """Batches that the loss is taken on: more where they are small."""
     return max(JUDGED, len(subject.practice) // 2)
 
@@ -233,49 +233,46 @@ class _Ladder:
         if self._cost + cost > subject.allowance.gradients or self._late():
             self._left_out.append(f"{steps} updates at {factor:g} times the rate")
             return False
-        before = dict(subject.model.named_parameters())
-        hooked = [(name, hook) for name, p in before.items()
-                  for hook in (p._backward_hooks or {}).values()]  # fmt: skip
+        own = dict(subject.model.named_parameters())
+        hooks = {name: [*(p._backward_hooks or {}).values()] for name, p in own.items()}
         with (
             held(),
             kept_gradients(_shared(subject)),
             Origin(subject.model, None).fresh(subject.seed) as model,
             interruptible(),
         ):
-            if self._start is None:
-                self._start = self._judged_start(model)
-                if not math.isfinite(self._start[0]):
-                    return False
-                self._held, further = self._judged(model, subject.held_out)
-                self._held_constant = self._constants(further)[0]
-            twins = dict(model.named_parameters())
-            for name, hook in hooked:  # which a copy of a tensor does not have
-                if twins[name] is not before[name]:
-                    twins[name].register_hook(hook)  # type: ignore[no-untyped-call]
-            optimizers: list[Optimizer] = []
-
-            def made(_: Any) -> Optimizer:
-                optimizers.append(_scaled(_optimizer(subject, model), factor))
-                return optimizers[0]
-
-            options = TrainingOptions(
-                optimizer=made, steps=steps, seed=subject.seed, divergence=FINITE_ONLY
-            )
+            start = self._judged_start(model)
+            if not math.isfinite(start):
+                return False
+            for name, twin in model.named_parameters():
+                for hook in hooks[name] if twin is not own[name] else ():
+                    twin.register_hook(hook)  # type: ignore[no-untyped-call]
             source, others = fresh or (self._batches, subject.held_out)
-            run = train(model, source, subject.objective, options, callbacks=[self._watch])
-            if run.outcome == "interrupted":
-                raise KeyboardInterrupt
+            run, optimizer = self._trained(model, source, factor, steps)
             after, seen = (math.inf, _Seen()) if run.diverged else self._judged(model)
             held_out = self._judged(model, others)[0] if factor == 1 else math.nan
             if not self._rungs:
-                self._unmoved = tuple(_unmoved(before, model, optimizers[0]))
-        path, start = tuple(run.losses.tolist()), self._start[0]
+                self._unmoved = tuple(_unmoved(own, model, optimizer))
+        path = tuple(run.losses.tolist())
         self._cost += cost_of(subject, run.updates, first=first)
         self._rungs.append(
             Rung(factor, steps, run.updates, start, after, path, run.reason, held_out, seen.spread,
                  fresh is not None)
         )  # fmt: skip
         return True
+
+    def _trained(
+        self, model: nn.Module, source: Kept, factor: float, steps: int
+    ) -> tuple[TrainingRun, Optimizer]:
+        """Train a copy at ``factor`` times the rate."""
+        subject, optimizer = self._subject, _scaled(_optimizer(self._subject, model), factor)
+        options = TrainingOptions(
+            optimizer=lambda _: optimizer, steps=steps, seed=subject.seed, divergence=FINITE_ONLY
+        )
+        run = train(model, source, subject.objective, options, callbacks=[self._watch])
+        if run.outcome == "interrupted":
+            raise KeyboardInterrupt
+        return run, optimizer
 
     def _late(self) -> bool:
         now, subject = time.monotonic(), self._subject
@@ -285,10 +282,16 @@ class _Ladder:
         if event.kind == "step" and self._late():
             raise StopTraining(f"its time was up after {event.step} updates")
 
-    def _judged_start(self, model: nn.Module) -> tuple[float, float, float]:
-        value, seen = self._judged(model)
-        self._spread, self._limitless = seen.spread, seen.limitless
-        return value, *self._constants(seen)
+    def _judged_start(self, model: nn.Module) -> float:
+        """The loss before the first update, measured once."""
+        if self._start is None:
+            value, seen = self._judged(model)
+            self._spread, self._limitless = seen.spread, seen.limitless
+            self._start = value, *self._constants(seen)
+            if math.isfinite(value):
+                self._held, further = self._judged(model, self._subject.held_out)
+                self._held_constant = self._constants(further)[0]
+        return self._start[0]
 
     def _constants(self, seen: _Seen) -> tuple[float, float]:
         """Loss of the best constant prediction, and of equal probabilities."""
@@ -313,7 +316,7 @@ class _Ladder:
             interruptible(),
         ):
             watching = model.register_forward_hook(seen.look)
-            for batch in subject.practice[: _judged(subject)] if batches is None else batches:
+            for batch in subject.practice[: _num_judged(subject)] if batches is None else batches:
                 calls = InnerCalls(lambda: None)
                 with contextlib.nullcontext() if subject.objective.has_outputs else calls:
                     outputs, targets, loss = subject.objective.evaluated(
@@ -427,11 +430,13 @@ def _in_words(subject: Subject) -> str:
     return known.get(chosen, chosen) if isinstance(chosen, str) else subject.optimizer_name
 
 
-def _unmoved(before: dict[str, nn.Parameter], model: nn.Module, optimizer: Optimizer) -> Iterator[str]:  # fmt: skip  # noqa: E501
+def _unmoved(
+    before: dict[str, nn.Parameter], model: nn.Module, optimizer: Optimizer
+) -> Iterator[str]:
     """Trainable parameters that the optimizer holds, and that are what they were."""
-    held = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    updated = {id(p) for group in optimizer.param_groups for p in group["params"]}
     for name, parameter in model.named_parameters():
-        same = parameter.requires_grad and id(parameter) in held
+        same = parameter.requires_grad and id(parameter) in updated
         if same and torch.equal(parameter.detach(), before[name].detach().to(parameter.dtype)):
             yield name
 
@@ -462,7 +467,7 @@ def constant_loss(loss: Loss, seen: list[tuple[Any, Any]]) -> float:
 
 def _losses_of_constants(loss: Loss, seen: list[tuple[Any, Any]]) -> Iterator[float]:
     first = float_leaves(seen[0][0])[0]
-    for constant in _constants(first, torch.cat([targets for _, targets in seen])):
+    for constant in _candidates(first, torch.cat([targets for _, targets in seen])):
         values = []
         for given, wanted in seen:
             shown = constant.to(first.dtype).expand_as(float_leaves(given)[0])
@@ -471,7 +476,7 @@ def _losses_of_constants(loss: Loss, seen: list[tuple[Any, Any]]) -> Iterator[fl
             yield math.fsum(values) / len(values)
 
 
-def _constants(outputs: Tensor, targets: Tensor) -> Iterator[Tensor]:
+def _candidates(outputs: Tensor, targets: Tensor) -> Iterator[Tensor]:
     """Predictions that do not depend on the input, of which the best one counts."""
     if not targets.is_floating_point() and outputs.ndim == targets.ndim + 1:
         classes = outputs.shape[1]
