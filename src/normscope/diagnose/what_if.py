@@ -38,6 +38,7 @@ STEPS = 50  # number of updates of a training run
 WIDE = 0.1  # relative width of a bisected interval
 USED_UP = "max_seconds are used up"
 SMALL_BATCH = 16  # samples below which batch statistics are poor
+SMALL_GAMMA = 0.1  # is tried where gamma is larger, up to 1; above it half of gamma
 Change = str | Transform | Sequence[str | Transform]
 
 
@@ -183,9 +184,9 @@ def promising_changes(layout: Layout, *, samples: int | None = None) -> tuple[st
     names = []
     if layout.output_norm is None:
         names += [*layout.before_last, "norm-output"]
-    scaled = [norm.gamma for norm in used if norm.gamma > 0]
-    if scaled:
-        names.append(f"gamma={0.5 * max(scaled):.2g}" if max(scaled) > 1 else "gamma=0.1")
+    gamma = max((norm.gamma for norm in used), default=0.0)
+    if gamma > SMALL_GAMMA:
+        names.append(f"gamma={0.5 * gamma if gamma > 1 else SMALL_GAMMA:.2g}")
     if samples is not None and samples < SMALL_BATCH and any(n.over_batch for n in used):
         names.append("replace:batch->group")
     if not used:

@@ -155,6 +155,7 @@ def test_promising_changes_follow_the_layout():
 
     assert names() == ("norm-before-last", "norm-output", "gamma=0.1")
     assert "gamma=1.5" in names(gamma=3.0)
+    assert names(gamma=0.05) == ("norm-before-last", "norm-output")  # smaller already
     assert "replace:batch->group" in names(samples=4)
     assert "replace:batch->group" not in names(samples=4, norm="layer")
     assert names(extra_norms="output") == ("gamma=0.1",)
