@@ -18,7 +18,7 @@ TIMES, ENOUGH = 3, 0.2  # gradients that are timed; seconds after which no other
 
 
 def timed_gradient(subject: Subject) -> float:
-    """Seconds that one gradient of the loss takes on the first batch.
+    """Seconds that one gradient of the loss takes on the batches that are kept.
 
     A loss that is not finite, or has no gradient, is to be found: here it only costs its time.
     """

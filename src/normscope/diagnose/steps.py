@@ -23,8 +23,8 @@ class Measurement:
         name: key among the results.
         question: what it answers, in words.
         preset: the first preset that has it.
-        gradients: its cost, in gradients of the loss of one batch; a function of the subject
-            where that decides.
+        gradients: its cost, in gradients of the loss of all batches that are kept; a function of
+            the subject where that decides.
         run: makes the result, given those made before.
         obstacle: why it cannot be measured on this subject, or None.
         gives: keys of its results, if not its name alone.

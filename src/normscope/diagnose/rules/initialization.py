@@ -61,10 +61,9 @@ def weak_norms(case: Case, limits: WeakLimits) -> Finding | None:
 
 @dataclass(frozen=True)
 class GammaLimits:
-    """Thresholds of ``zero-gamma``: largest abs(gamma), and signal behind it."""
+    """Thresholds of ``zero-gamma``: largest abs(gamma)."""
 
     gamma: float = 1e-6
-    signal: float = 1e-9
 
 
 @rule("zero-gamma", "start", "wiring", order=5.05, kind="guess", limits=GammaLimits())
@@ -235,14 +234,12 @@ class GainLimits:
         low: the same.
         share: share of the hidden layers that are small.
         embedding: root mean square of an embedding that no norm follows.
-        starts: start loss over that of a constant, from which on large weights warn.
     """
 
     high: float = 4.0
     low: float = 0.1
     share: float = 0.5
     embedding: float = 10.0
-    starts: float = 1.5
 
 
 def _gains(case: Case) -> list[SignalScale]:
@@ -370,15 +367,9 @@ def start_loss(case: Case, limits: StartLimits) -> Finding | None:
 
 @dataclass(frozen=True)
 class AttentionLimits:
-    """Thresholds of ``attention-saturated``.
-
-    Attributes:
-        entropy: mean entropy of attention, of the largest possible.
-        falls: share of the loss lost in the trial, from which on it is no trouble.
-    """
+    """Thresholds of ``attention-saturated``: mean entropy of attention, of the largest possible."""
 
     entropy: float = 0.25
-    falls: float = 0.25
 
 
 @rule("attention-saturated", "start", order=5.2, kind="guess", limits=AttentionLimits(),

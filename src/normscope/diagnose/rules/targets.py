@@ -254,18 +254,19 @@ def loss_sign(case: Case) -> Finding | None:
     call = found.call
     value = math.nan if call is None else call.value
     flipped = value > 0 and math.isclose(found.loss, -value, rel_tol=0.05)
-    if not (flipped or found.optimizer.maximizes):
+    if flipped == found.optimizer.maximizes:  # neither, or both: then it goes downhill again
         return None
     what = "The optimizer maximizes the loss (maximize=True)"
     if flipped and call is not None:
-        what = f"The sign of the loss is flipped: the {call.kind} loss of {value:.3g} is taken as "
+        kind = call.kind.replace("_", "-")
+        what = f"The sign of the loss is flipped: the {kind} loss of {value:.3g} is taken as "
         what += f"{found.loss:.3g}, and training makes it as large as it can"
-    return None if flipped and found.optimizer.maximizes else problem(
+    return problem(
         title=what,
         evidence=(Evidence("loss of the first batch", found.loss),),
         meaning="Every update makes the predictions worse.",
         advice="Minimize the loss: remove the minus sign, or maximize=True.",
-    )  # fmt: skip
+    )
 
 
 @rule("shifted-tokens", "wiring", order=3.4, kind="fact")
