@@ -30,6 +30,11 @@ def with_article(name: str) -> str:
     return f"{'an' if name[0] in 'aeioAEIO' else 'a'} {name}"
 
 
+def counted(count: int, noun: str) -> str:
+    """``1 seed``, ``2 seeds``."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def failure(error: BaseException) -> str:
     """The error of a user's code in one line, with the user's own file and line if there is one."""
     text = str(error).strip()

@@ -6,7 +6,7 @@ import json
 import pytest
 import torch
 
-from normscope.messages import failure, kind_of
+from normscope.messages import counted, failure, kind_of
 
 
 @pytest.mark.parametrize(
@@ -16,6 +16,10 @@ from normscope.messages import failure, kind_of
 )  # fmt: skip
 def test_the_article_fits(value, words):
     assert kind_of(value) == words
+
+
+def test_counted():
+    assert [counted(n, "seed") for n in (0, 1, 2)] == ["0 seeds", "1 seed", "2 seeds"]
 
 
 def raised(source, path):

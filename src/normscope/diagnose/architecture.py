@@ -10,6 +10,7 @@ from torch.nn.modules.conv import _ConvNd
 
 from normscope.diagnose.subject import Subject
 from normscope.diagnose.trial import optimizer_in_words
+from normscope.messages import counted
 from normscope.subject.norms import norm_cards
 
 LONGEST = 8  # widths that are written out
@@ -29,7 +30,7 @@ def architecture(subject: Subject) -> str:
     free = sum(p.numel() for p in model.parameters() if p.requires_grad)
     some = f", {free:,} of them trainable" if free < count else ""
     norms = Counter(card.kind for card in norm_cards(model).values())
-    parts = [_layers(model), *(_counted(n, f"{kind} norm") for kind, n in norms.items())]
+    parts = [_layers(model), *(counted(n, f"{kind} norm") for kind, n in norms.items())]
     parts += [f"{count:,} parameters{some}", optimizer_in_words(subject)]
     return ", ".join(filter(None, parts))
 
@@ -48,8 +49,4 @@ def _layers(model: nn.Module) -> str:
     counts = Counter(next(words for kind, words in KINDS if isinstance(m, kind)) for m in layers)
     if isinstance(model, nn.Sequential) and counts["convolution"]:
         name = "CNN"
-    return " with ".join(filter(None, [name, ", ".join(_counted(n, w) for w, n in counts.items())]))
-
-
-def _counted(number: int, words: str) -> str:
-    return f"{number} {words}{'s' * (number > 1)}"
+    return " with ".join(filter(None, [name, ", ".join(counted(n, w) for w, n in counts.items())]))

@@ -10,7 +10,7 @@ from typing import Any
 from normscope.diagnose.rules import RULES, Case
 from normscope.diagnose.rules.base import ANY
 from normscope.diagnose.rules.signals import too_few
-from normscope.messages import failure
+from normscope.messages import counted, failure
 from normscope.results import Evidence, Finding, Modes, Plan, Step, Trial
 from normscope.results.base import digits
 from normscope.results.finding import UNJUDGED
@@ -113,9 +113,7 @@ def answer_of(
         learns = " It learns in the trial." if own is not None else ""
         return f"COULD NOT JUDGE: {unjudged.title.partition(': ')[2]}.{learns}"
     fine, gone = sum(f.severity == "ok" for f in findings), sum(s.status != "ok" for s in steps)
-    passed = (
-        f"{fine} check{'' if fine == 1 else 's'} passed{f', {gone} not possible' * (gone > 0)}."
-    )
+    passed = f"{counted(fine, 'check')} passed{f', {gone} not possible' * (gone > 0)}."
     if trial is None or own is None:
         stable = next((f for f in findings if f.rule == "learning-rate"), None)
         if stable is not None and "stability" in results:

@@ -9,8 +9,8 @@ from typing import Any
 import altair as alt
 
 from normscope.errors import InputError
+from normscope.messages import counted
 from normscope.report.style import PALETTE, inline, layer_axis, legend, log_axis, positive, tips
-from normscope.report.wording import counted
 from normscope.results.conditioning import Conditioning
 
 WIDTH, HEIGHT = 380, 280

@@ -8,6 +8,7 @@ import altair as alt
 import numpy as np
 
 from normscope.errors import InputError
+from normscope.messages import counted
 from normscope.report.style import (
     NEUTRAL,
     PALETTE,
@@ -18,7 +19,6 @@ from normscope.report.style import (
     tips,
     whole_axis,
 )
-from normscope.report.wording import counted
 from normscope.results import GradientNoise
 
 WIDTH, HEIGHT = 340, 280

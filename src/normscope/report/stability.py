@@ -7,6 +7,7 @@ from typing import Any
 
 import altair as alt
 
+from normscope.messages import counted
 from normscope.report.style import (
     PALETTE,
     inline,
@@ -16,7 +17,6 @@ from normscope.report.style import (
     positive,
     tips,
 )
-from normscope.report.wording import counted
 from normscope.results.stability import LRRange, StabilityBound, StabilityLimit
 
 WIDTH, HEIGHT = 520, 320

@@ -8,6 +8,7 @@ from typing import Any
 import altair as alt
 
 from normscope.errors import InputError
+from normscope.messages import counted
 from normscope.report.style import (
     COLOURS,
     NEUTRAL,
@@ -90,7 +91,7 @@ def _constant(loss: float, y: Any) -> list[Any]:
 
 def _notes(found: Trial) -> list[str]:
     gone = [
-        f"{rate_in_words(found, rung)}: NaN or infinite after {rung.updates} updates"
+        f"{rate_in_words(found, rung)}: NaN or infinite after {counted(rung.updates, 'update')}"
         for rung in _drawn(found)
         if rung.diverged
     ]

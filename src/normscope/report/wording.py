@@ -238,11 +238,6 @@ def column(name: str) -> str:
     return f"λ_max of {lead[1]}" if lead else name.replace("_", " ")
 
 
-def counted(count: int, noun: str) -> str:
-    """``1 seed``, ``2 seeds``."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
 def number(value: float, digits: int = 4) -> str:
     """So many digits; powers of ten where they are far from one."""
     if isinstance(value, bool) or not isinstance(value, float | int):

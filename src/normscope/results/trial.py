@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from normscope.messages import counted
 from normscope.record import Record
 from normscope.results.base import DataFrame, Drawable, digits, listed
 
@@ -141,7 +142,8 @@ class Trial(Drawable):
         """A few lines for a terminal."""
         lines = [f"loss {digits(self.before)}, constant prediction {digits(self.constant)}"]
         lines += [
-            f"{rung.factor:g} times the rate: {digits(rung.after)} after {rung.updates} updates"
+            f"{rung.factor:g} times the rate: {digits(rung.after)} after "
+            f"{counted(rung.updates, 'update')}"
             for rung in self.rungs
         ]
         cost = f"{self.gradients:.0f} gradients, {self.seconds:.1f} s"

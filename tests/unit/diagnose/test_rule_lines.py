@@ -143,6 +143,7 @@ def tried(*rungs, before=2.3, constant=2.3):
     ("rungs", "severity", "words"),
     [
         ([(1, 25, math.inf), (0.1, 25, 1.5)], "problem", "too large: 25 updates take the loss fr"),
+        ([(1, 1, math.inf), (0.1, 25, 1.5)], "problem", "too large: 1 update takes the loss from"),
         ([(1, 25, 9.0), (0.1, 25, 1.5)], "problem", "from 2.30 to 9.00; with a rate 10 times"),
         ([(1, 25, 2.0), (0.1, 25, 2.3 * 0.65)], "warning", "too large"),
         ([(1, 25, 1.5), (0.1, 25, 1.5 - 2.3 * 0.09)], "ok", "learns at the learning rate 3"),

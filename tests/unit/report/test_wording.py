@@ -11,7 +11,6 @@ from normscope.report.wording import (
     amount,
     cell,
     column,
-    counted,
     is_rate,
     meaning,
     number,
@@ -132,10 +131,6 @@ def test_updates_that_are_not_known_are_not_shown():
     assert [heading for heading, _ in table(unknown).columns] == ["name"]
     mixed = pd.DataFrame({"name": ["a", "b"], "updates": [-1, 5]})
     assert table(mixed).rows == [["a", "–"], ["b", "5"]]
-
-
-def test_counted():
-    assert [counted(n, "seed") for n in (0, 1, 2)] == ["0 seeds", "1 seed", "2 seeds"]
 
 
 def test_an_index_with_a_name_is_a_column():

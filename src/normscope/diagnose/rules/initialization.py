@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, replace
 
 from normscope.diagnose.rules.base import Case, ok, rule, warning
+from normscope.messages import counted
 from normscope.results import Evidence, Finding
 from normscope.results.start import SignalScale, Start, is_position
 from normscope.results.wiring import Wiring
@@ -74,8 +75,8 @@ def zero_gamma(case: Case, limits: GammaLimits) -> Finding | None:
     if not zero or not _lost(case, found):
         return None
     return warning(
-        title=f"The scale (gamma) of {len(zero)} norms is zero, and nothing bypasses them (first "
-        f"{zero[0].name!r})",
+        title=f"The scale (gamma) of {counted(len(zero), 'norm')} is zero, and no way leads past "
+        f"(first {zero[0].name!r})",
         evidence=(Evidence("largest abs(gamma) of the norm", zero[0].gamma, limits.gamma),),
         meaning="No signal passes the norm, and no gradient.",
         advice="Initialize gamma at 1. Zero is meant for the last norm of a residual branch only.",
@@ -190,7 +191,7 @@ def zero_weights(case: Case) -> Finding | None:
     if not zero or case.learns or _lost(case, found) is None:
         return None
     return warning(
-        title=f"The weights of {len(zero)} layers are zero (first {zero[0].name!r})",
+        title=f"The weights of {counted(len(zero), 'layer')} are zero (first {zero[0].name!r})",
         evidence=(Evidence("layers whose weights are all zero", len(zero), 0.0),),
         meaning="All units are the same, no signal passes and no gradient comes back.",
         advice=DEFAULT,

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from normscope.diagnose._race import RISES, WIDE, as_good
 from normscope.diagnose.rules.base import ANY, STARTED, Case, note, ok, problem, rule, warning
+from normscope.messages import counted
 from normscope.refs import BJORCK2018
 from normscope.results import Evidence, Finding, LRAdvice, Rung, StabilityTrial, Trial
 from normscope.results.base import digits
@@ -66,7 +67,7 @@ def learning_rate(case: Case, limits: RateLimits) -> Finding | None:
     if gone is not None:
         title = f"Training diverges at the learning rate {lr}: the loss of a copy blows up after "
         return problem(
-            title=f"{title}{gone.updates} updates",
+            title=title + counted(gone.updates, "update"),
             evidence=_evidence(case),
             meaning="Copies were trained at several rates.",
             advice=_use(case),
@@ -88,7 +89,7 @@ def _trial_fails(case: Case, limits: RateLimits) -> Finding | None:
         own = longest if longest and longest.steps == lower.steps else trial.own
         severity = warning if trial.learns else problem
         return severity(
-            title=f"The learning rate {case.lr:.3g} is too large: {own.updates} updates take the "
+            title=f"The learning rate {case.lr:.3g} is too large: {_take(own)} the "
             f"loss from {digits(trial.before)} to {_end(own)}; with a rate "
             f"{1 / lower.factor:.0f} times smaller {lower.updates} take it to "
             f"{digits(lower.after)}",
@@ -101,8 +102,8 @@ def _trial_fails(case: Case, limits: RateLimits) -> Finding | None:
         lower_ones = [r for r in trial.rungs if r.factor < 1]
         also = "; smaller rates do not train either" if lower_ones else ""
         return problem(
-            title=f"Training diverges at the learning rate {case.lr:.3g}: {trial.own.updates} "
-            f"updates take the loss from {digits(trial.before)} to {_end(trial.own)}{also}",
+            title=f"Training diverges at the learning rate {case.lr:.3g}: {_take(trial.own)} "
+            f"the loss from {digits(trial.before)} to {_end(trial.own)}{also}",
             evidence=_evidence(case),
             meaning=_tried_in_words(trial),
             advice="Use a much smaller learning rate, and see the other findings."
@@ -396,6 +397,11 @@ def _use(case: Case, factor: float = math.nan) -> str:
     return f"Use a learning rate of about {case.lr * factor:.2g}."
 
 
+def _take(rung: Rung) -> str:
+    """How a sentence on its loss begins."""
+    return f"{counted(rung.updates, 'update')} take{'s' * (rung.updates == 1)}"
+
+
 def _end(rung: Rung) -> str:
     """The last loss of a trial in words."""
     return digits(rung.after) if math.isfinite(rung.after) else "NaN or infinity"
@@ -413,7 +419,7 @@ def _evidence(case: Case, bound: StabilityBound | None = None) -> tuple[Evidence
     trial, lr = case.trial, case.lr
     if trial is not None and trial.judged and trial.own is not None and trial.assumed is None:
         line = trial.reference if math.isfinite(trial.reference) else None
-        name = f"loss after {trial.own.updates} updates at this rate"
+        name = f"loss after {counted(trial.own.updates, 'update')} at this rate"
         shown.append(Evidence(name, trial.own.after, line, source="trial"))
     if bound is not None and lr is not None:
         shown.insert(0, _against(lr, bound))

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from normscope.diagnose.rules.base import Case, ok, rule, warning
+from normscope.messages import counted
 from normscope.results import Evidence, Finding
 from normscope.results.start import NormScale, Start
 from normscope.results.wiring import Wiring
@@ -162,8 +163,9 @@ def small_statistics(case: Case, limits: SmallLimits) -> Finding | None:
     if not few:
         return None
     return warning(
-        title=f"The batch of {case['start'].samples} is too small for batch norm: {len(few)} norms "
-        f"(first {few[0].name!r}) have {few[0].values:.0f} values per statistic",
+        title=f"The batch of {case['start'].samples} is too small for batch norm: "
+        f"{few[0].values:.0f} values per statistic in {counted(len(few), 'norm')} (first "
+        f"{few[0].name!r})",
         evidence=(Evidence("values per statistic", few[0].values, limits.values),),
         meaning="The noise of the statistics is as large as the signal, and evaluation mode, "
         "without it, is another network.",

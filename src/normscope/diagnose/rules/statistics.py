@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from normscope.diagnose.rules.base import STARTED, Case, note, ok, problem, rule, warning
+from normscope.messages import counted
 from normscope.refs import BJORCK2018
 from normscope.results import Evidence, Finding, Modes, NormModes, Score
 
@@ -98,8 +99,8 @@ def statistics_momentum(case: Case, limits: MovingLimits) -> Finding | None:
     shown = (Evidence("weight of the newest batch", chosen[0].momentum, limit),)
     if still:
         return warning(
-            title=f"The momentum of {len(still)} batch norms is 0: their running statistics never "
-            "move",
+            title=f"The momentum of {counted(len(still), 'batch norm')} is 0: their running "
+            "statistics never move",
             evidence=shown,
             meaning="Training uses the statistics of each batch, evaluation those that the norm "
             "began with.",
@@ -108,8 +109,8 @@ def statistics_momentum(case: Case, limits: MovingLimits) -> Finding | None:
         )
     small = last[0].momentum == 1 or case.samples < limits.few
     return (warning if small else note)(
-        title=f"The momentum {last[0].momentum:g} of {len(last)} batch norms makes their running "
-        "statistics those of the last batch",
+        title=f"The momentum {last[0].momentum:g} of {counted(len(last), 'batch norm')} makes the "
+        "running statistics those of the last batch",
         evidence=shown,
         meaning="In torch it is the weight of the newest batch; in other libraries that of the "
         "old statistics.",
@@ -407,7 +408,8 @@ def statistics_still_move(case: Case, limits: ModeLimits) -> Finding | None:
     apart = max(limits.apart(norm) for norm in moving)
     worse = (learned and apart > 1) or not modes.batch.loss <= line
     return (warning if worse else note)(
-        title=f"The weights of {len(moving)} norms are frozen, but their statistics still move",
+        title=f"The weights of {counted(len(moving), 'norm')} are frozen, but their statistics "
+        "still move",
         evidence=(
             Evidence("norms with frozen weights in train mode", len(moving), 0),
             Evidence("loss with batch statistics", modes.batch.loss, line),
