@@ -12,9 +12,7 @@ from normscope.errors import TheoryError
 from normscope.theory.graph.algebra import Algebra
 from normscope.theory.graph.nodes import Affine, Graph, Node
 from normscope.theory.graph.rules import Run, merged, rule_of
-from normscope.theory.graph.state import Group, Term
-
-DATA = -1  # the number of the data among the sources of a group
+from normscope.theory.graph.state import DATA, Group, Term
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from normscope.theory.graph.pairs import correlation
 from normscope.theory.graph.particles import Series, column
 from normscope.theory.graph.sphere import Sphere
 
+DATA = -1  # the number of the data among the sources of a group
 GAIN = "gain"  # in the place of an activation: the term is the gain of what is now the channel
 
 

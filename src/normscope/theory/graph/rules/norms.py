@@ -9,7 +9,7 @@ from normscope.errors import InputError, TheoryError
 from normscope.theory.graph.nodes import BatchNorm, LayerNorm
 from normscope.theory.graph.rules.registry import Groups, Run, rule
 from normscope.theory.graph.sphere import sphere_of
-from normscope.theory.graph.state import GAIN, Factor, Group, Law, Term
+from normscope.theory.graph.state import DATA, GAIN, Factor, Group, Law, Term
 
 
 @rule(BatchNorm)
@@ -30,7 +30,7 @@ def _batch(node: BatchNorm, group: Group, run: Run, statistics: str) -> Group:
             "zero. Use a batch of two samples or more, or statistics='running'."
         )
     if group.law is None:
-        if len(group.sources) == 1 and -1 in group.sources:
+        if group.sources == {DATA}:
             raise TheoryError(
                 f"{node.label} normalizes the data itself, whose few channels are not random. "
                 "Standardize the data beforehand, and leave the norm out of the prediction."
