@@ -252,6 +252,18 @@ def test_sparse_gradients_stay():
     assert torch.equal(gradient.to_dense(), before)
 
 
+def test_a_loss_of_several_outputs_is_given_nothing_else():
+    given = []
+
+    def loss(outputs, targets):
+        given.append(type(outputs))
+        return F.cross_entropy(outputs["class"], targets)
+
+    outputs, targets = {"class": torch.randn(8, 2)}, torch.zeros(8, dtype=torch.long)
+    assert math.isnan(constant_loss(as_loss(loss), [(outputs, targets)]))
+    assert {*given} <= {dict}
+
+
 def test_a_model_that_cannot_be_copied():
     model = mlp(depth=1)
     model.__class__ = type("Stubborn", (nn.Sequential,), {"__deepcopy__": lambda *_: 1 / 0})
