@@ -460,7 +460,8 @@ def constant_loss(loss: Loss, seen: list[tuple[Any, Any]]) -> float:
     found = math.nan if few else chance_loss(loss, seen)
     if not math.isnan(found) or few or not isinstance(seen[0][0], Tensor | Sequence):
         return found  # a loss that takes a dict cannot be given a tensor
-    with contextlib.suppress(Exception):  # a loss of the user's may take anything
+    # a loss of the user's may take anything, and have parameters
+    with contextlib.suppress(Exception), torch.no_grad():
         return min(_losses_of_constants(loss, seen), default=math.nan)
     return math.nan
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import random
 import threading
 import warnings
@@ -18,7 +19,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 import torch
-from torch import overrides
+from torch import Tensor, nn, overrides
 from torch.utils import _python_dispatch as dispatch
 from torch.utils import _pytree as pytree
 from torch.utils.data import DataLoader
@@ -203,21 +204,62 @@ def training(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def measurement(function: Callable[P, R]) -> Callable[P, R]:
-    """As `training`; the generators of loaders come back too, and inference mode is left."""
+    """As `training`; inference mode is left, and loaders and losses are as before too.
+
+    That is the generators of loaders, and the buffers of modules beside the model, which comes
+    first: a loss may count or average in its own.
+    """
 
     @functools.wraps(function)
     def measured(*args: P.args, **kwargs: P.kwargs) -> R:
         values = (*args, *kwargs.values())
+        others = (*args[1:], *(value for name, value in kwargs.items() if name != "model"))
         with (
             kept_process(),
             kept_random(torch.device("cpu")),
             _kept_loaders(values),
             torch.inference_mode(False),
+            _kept_buffers(others),
             interruptible(),
         ):
             return function(*args, **kwargs)
 
     return measured
+
+
+@contextlib.contextmanager
+def _kept_buffers(values: Iterable[Any]) -> Iterator[None]:
+    owners = [value.__self__ if inspect.ismethod(value) else value for value in values]
+    parts = [part for one in owners if isinstance(one, nn.Module) for part in one.modules()]
+    kept = [(part._buffers, dict(part._buffers)) for part in parts]
+    with kept_values(t for _, buffers in kept for t in buffers.values() if t is not None):
+        try:
+            yield
+        finally:
+            for now, before in kept:
+                for name, buffer in before.items():  # those of scripted modules are no dict
+                    now[name] = buffer
+
+
+@contextlib.contextmanager
+def kept_values(tensors: Iterable[Tensor]) -> Iterator[None]:
+    """A span after which the tensors have the values that they had."""
+    kept = [(tensor, tensor.detach().clone()) for tensor in tensors]
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for tensor, value in kept:
+                if not _same(tensor, value):
+                    tensor.copy_(value)
+
+
+def _same(a: Tensor, b: Tensor) -> bool:
+    """By value, NaN equal to NaN: kernels of batch norm do not count their changes.
+
+    Sparse tensors cannot be compared.
+    """
+    return a.layout == torch.strided and bool(((a == b) | (a.isnan() & b.isnan())).all())
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import signal
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -236,6 +237,35 @@ def test_wrapped_models_and_half_precision(wrap):
     assert found["wiring"].missing == ()
     kept = mlp(depth=1, norm=nn.BatchNorm1d).to(next(model.parameters()).dtype)
     assert same(dict(model.state_dict()), dict(kept.state_dict()))
+
+
+class Averaging(nn.Module):
+    """A loss with a parameter, and with buffers that it changes in place or replaces."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(()))
+        self.register_buffer("count", torch.zeros(()))
+        self.register_buffer("centre", torch.zeros(10))
+
+    def forward(self, outputs, targets):
+        self.count += 1
+        self.centre = 0.9 * self.centre + 0.1 * outputs.detach().mean(0)
+        return F.cross_entropy(self.scale * outputs, targets)
+
+
+@pytest.mark.parametrize("given", [lambda loss: loss, lambda loss: loss.forward])
+def test_a_loss_keeps_its_buffers(given):
+    model, loss = mlp(depth=1), Averaging().float()
+    before = dict(loss.named_buffers())
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        found = ns.examine(model, small(), given(loss), lr=0.1, batch_size=12)
+    assert found["trial"].learns
+    assert not told
+    assert loss.count == 0
+    assert not loss.centre.any()
+    assert all(after is before[name] for name, after in loss.named_buffers())
 
 
 def test_sparse_gradients_stay():

@@ -16,7 +16,7 @@ from normscope.messages import failure, kind_of
 from normscope.subject.interrupts import held, interruptible
 from normscope.subject.parameters import computed_dtype, half_precision
 from normscope.subject.problem import model_device
-from normscope.subject.process import isolated_random
+from normscope.subject.process import isolated_random, kept_values
 from normscope.subject.session import original_module, session
 from normscope.subject.usable import check_usable, is_exported, usable_device
 
@@ -52,7 +52,7 @@ class Origin:
         gradients of the user's own model come back too: a loss may run that one by mistake.
         """
         own = self._untrained(seed)
-        kept = kept_gradients(own.parameters()), _kept_values(own.buffers())
+        kept = kept_gradients(own.parameters()), kept_values(own.buffers())
         with held(), kept[0], kept[1], _expendable(own) as model:
             yield model if self._device is None else model.to(self._device)
 
@@ -73,32 +73,12 @@ class Origin:
 def kept_gradients(parameters: Iterable[nn.Parameter]) -> Iterator[None]:
     """A span after which the gradients are the tensors that they were, with the same values."""
     kept = [(p, p.grad) for p in parameters]
-    with _kept_values(gradient for _, gradient in kept if gradient is not None):
+    with kept_values(gradient for _, gradient in kept if gradient is not None):
         try:
             yield
         finally:
             for parameter, gradient in kept:
                 parameter.grad = gradient
-
-
-@contextlib.contextmanager
-def _kept_values(tensors: Iterable[torch.Tensor]) -> Iterator[None]:
-    kept = [(tensor, tensor.detach().clone()) for tensor in tensors]
-    try:
-        yield
-    finally:
-        with torch.no_grad():
-            for tensor, value in kept:
-                if not _same(tensor, value):
-                    tensor.copy_(value)
-
-
-def _same(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """By value, NaN equal to NaN: kernels of batch norm do not count their changes.
-
-    Sparse tensors cannot be compared.
-    """
-    return a.layout == torch.strided and bool(((a == b) | (a.isnan() & b.isnan())).all())
 
 
 def _made(factory: Callable[..., Any], seed: int) -> nn.Module:
