@@ -474,11 +474,17 @@ def test_statistics_that_move_behind_frozen_weights(batch, expected):
         (0.36, {}, "note"),
         (0.6, {"eval_recomputed": Score(0.39)}, "warning"),
         (0.6, {"eval_recomputed": Score(0.41)}, "note"),
+        (1.6, {"running": 0.99, "eval_recomputed": Score(1.0)}, "warning"),
     ],
 )
 def test_evaluation_data(loss, more, expected):
     one = evaluated(modes(eval_running=Score(loss), **more), "evaluation-data")
     assert one.severity == expected
+
+
+def test_evaluation_data_of_a_network_that_knows_nothing_yet():
+    results = modes(running=1.01, eval_running=Score(1.6), eval_recomputed=Score(1.02))
+    assert "evaluation-data" not in {f.rule for f in findings_of(results, {"chance": 1.0})}
 
 
 def test_a_model_that_cannot_be_run_in_evaluation_mode():

@@ -464,6 +464,8 @@ def evaluation_data(case: Case, limits: ModeLimits) -> Finding | None:
             evidence=tuple(shown),
             meaning="In evaluation mode, on as many batches.",
         )
+    if not moved and modes.running.loss >= case.chance:
+        return None  # losses above that of a constant differ by chance
     if not (moved or refit):
         return note(
             title=f"The loss is {modes.eval_running.loss:.3g} on eval_data, "
