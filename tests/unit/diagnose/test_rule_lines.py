@@ -475,6 +475,8 @@ def test_statistics_that_move_behind_frozen_weights(batch, expected):
         (0.6, {"eval_recomputed": Score(0.39)}, "warning"),
         (0.6, {"eval_recomputed": Score(0.41)}, "note"),
         (1.6, {"running": 0.99, "eval_recomputed": Score(1.0)}, "warning"),
+        (0.2, {"running": 0.04, "eval_recomputed": Score(0.1)}, "warning"),
+        (0.18, {"running": 0.04, "eval_recomputed": Score(0.1)}, "note"),  # as overfitting gives
     ],
 )
 def test_evaluation_data(loss, more, expected):

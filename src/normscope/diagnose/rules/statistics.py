@@ -445,7 +445,8 @@ def evaluation_data(case: Case, limits: ModeLimits) -> Finding | None:
     if modes.eval_recomputed is not None:
         again = modes.eval_recomputed.loss
         lost, left = modes.eval_running.loss - modes.running.loss, again - modes.running.loss
-        refit = left < (1 - limits.helps) * lost
+        much = modes.eval_running.loss > limits.line(case, modes.running, much=True)
+        refit = much and left < (1 - limits.helps) * lost
         shown.append(Evidence("loss on eval_data with statistics recomputed on it", again))
     moved = False
     if not math.isnan(modes.shift):
