@@ -119,8 +119,8 @@ def run(given: dict[str, Any]) -> int | None:
             return None
         _print_rows(chosen)
         if count := sum(bool(row.changed) for row in chosen):
-            output.write(f"* the claim or its rule was changed after the run ({count} of them; "
-                         "--json says how)")  # fmt: skip
+            output.write(f"* the claim or its rule was changed after the run ({count} of the rows "
+                         "above; --json says how)")  # fmt: skip
         _print_totals(ledger)
         return None
     if not (given.get("names") or given.get("all") or "budget" in given):
@@ -327,22 +327,25 @@ def _verify(given: dict[str, Any]) -> int | None:
     from normscope.results.ledger import read_ledger, shipped_ledger
 
     ledger = read_ledger(given["update_ledger"]) if "update_ledger" in given else shipped_ledger()
+    rows = _rows(ledger, given.get("names", ()))
+    asked = {row.id for row in rows}
     with interruptible():
-        troubles = verify(ledger)
+        troubles = [line for line in verify(ledger)
+                    if not given.get("names") or line.partition(":")[0] in asked]  # fmt: skip
     if given.get("json"):
-        output.print_json({"rows": len(ledger.rows), "troubles": troubles})
+        output.print_json({"rows": len(rows), "troubles": troubles})
     else:
         for line in troubles:
             output.write(line)
         wrong = {line.partition(":")[0] for line in troubles}
-        own = sum(row.kind == "paper" for row in ledger)
-        counts = f"{own} claims of papers, {len(ledger.rows) - own} of our own"
+        own = sum(row.kind == "paper" for row in rows)
+        counts = f"{own} claims of papers, {len(rows) - own} of our own"
         bad = (
             f"{len(wrong)} {'does' if len(wrong) == 1 else 'do'} not match"
             if wrong
             else "all match"
         )
-        output.write(f"{len(ledger.rows)} rows checked ({counts}): {bad}.")
+        output.write(f"{len(rows)} rows checked ({counts}): {bad}.")
     return FAILED_CHECK if troubles else None
 
 
@@ -436,15 +439,15 @@ def _cell(value: Any, most: int = 24) -> str:
 
 
 def _print_totals(ledger: Any) -> None:
-    from normscope.results.ledger import VERDICTS
-
     output.write("")
-    rows = [
-        [r["paper"], str(r["rows"]), *(str(r[v]) for v in VERDICTS),
-         f"{r['judged']} of {r['rows'] - r['blocked by scale']}"]
-        for r in ledger.totals()
-    ]  # fmt: skip
-    output.print_table(["paper", "claims", *VERDICTS, "judged"], rows, left=True, width=WIDTH)
+    heads, rows = ledger.table()
+    output.print_table(heads, [list(map(str, row)) for row in rows], left=True, width=WIDTH)
+    whole = ledger.totals()[-1]
+    output.write("Decided: reproduced, partly, not reproduced, or a misprint (fails as printed).")
+    output.write(
+        f"Decided, or undecided after five seeds or more: {whole['judged']} of the "
+        f"{whole['rows'] - whole['blocked by scale']} claims that are not blocked."
+    )
 
 
 def _pages(ledger: Any, given: dict[str, Any]) -> None:

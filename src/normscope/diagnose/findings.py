@@ -105,7 +105,9 @@ def answer_of(
     first = next((f for f in findings if f.warns), None)
     if first is not None:
         where = f" [{first.layer}]" if first.layer else ""
-        return f"{first.severity.upper()}: {first.title}{where}."
+        worse = next((f for f in findings if f.severity == "problem" != first.severity), None)
+        also = f" And a problem: {worse.title}." if worse is not None else ""
+        return f"{first.severity.upper()}: {first.title}{where}.{also}"
     trial: Trial | None = results.get("trial")
     own = None if trial is None or not trial.learns else trial.own
     unjudged = next((f for f in findings if f.severity == UNJUDGED), None)
@@ -125,7 +127,7 @@ def answer_of(
         return f"COULD NOT JUDGE the learning rate: {why}; {passed}"
     rate = f"at lr {lr:.3g}" if lr is not None else f"with {trial.optimizer}"
     if trial.assumed is not None:
-        rate = f"at {trial.optimizer} lr {trial.assumed:.3g} (yours is not known)"
+        rate = f"at {trial.optimizer} lr {trial.assumed:.3g} (no rate was given)"
     best = trial.rung(longest=True) or own
     shown = best if trial.gap_of(best) > trial.gap_of(own) else own
     ends = f"(constant prediction {digits(trial.constant)})" if trial.constant > 0 else ""

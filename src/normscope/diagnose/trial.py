@@ -468,7 +468,8 @@ def constant_loss(loss: Loss, seen: list[tuple[Any, Any]]) -> float:
 
 def _losses_of_constants(loss: Loss, seen: list[tuple[Any, Any]]) -> Iterator[float]:
     first = float_leaves(seen[0][0])[0]
-    for constant in _candidates(first, torch.cat([targets for _, targets in seen])):
+    targets = torch.cat([targets for _, targets in seen])
+    for constant in _candidates(first, targets, getattr(loss, "ignored", -100)):
         values = []
         for given, wanted in seen:
             shown = constant.to(first.dtype).expand_as(float_leaves(given)[0])
@@ -477,11 +478,11 @@ def _losses_of_constants(loss: Loss, seen: list[tuple[Any, Any]]) -> Iterator[fl
             yield math.fsum(values) / len(values)
 
 
-def _candidates(outputs: Tensor, targets: Tensor) -> Iterator[Tensor]:
+def _candidates(outputs: Tensor, targets: Tensor, ignored: int) -> Iterator[Tensor]:
     """Predictions that do not depend on the input, of which the best one counts."""
     if not targets.is_floating_point() and outputs.ndim == targets.ndim + 1:
         classes = outputs.shape[1]
-        valid = targets[(targets >= 0) & (targets < classes)]
+        valid = targets[(targets >= 0) & (targets < classes) & (targets != ignored)]
         if len(valid) < FEW * classes:
             return
         share = torch.bincount(valid, minlength=classes).double() / len(valid)

@@ -137,4 +137,6 @@ def _alike(one: str, other: str) -> bool:
 
 def _coverage(result: Any) -> str:
     coverage = getattr(result, "coverage", None)
-    return coverage.summary() if coverage is not None and coverage.left_out else ""
+    if coverage is None or not coverage.left_out:
+        return ""
+    return "; ".join(line.strip() for line in coverage.summary().splitlines())

@@ -244,14 +244,20 @@ class Ledger:
 
     def markdown(self) -> str:
         """Totals by paper and verdict as a table for a README."""
+        heads, rows = self.table()
+        rule = ["---", *["---:"] * (len(heads) - 1)]
+        shown = [[*map(str, row[:3]), *(str(n or "") for n in row[3:])] for row in rows]
+        return "\n".join(f"| {' | '.join(line)} |" for line in [heads, rule, *shown])
+
+    def table(self) -> tuple[list[str], list[list[Any]]]:
+        """Head and lines of the totals; misprints have a column of their own."""
         heads = ["paper", "claims", "decided", *VERDICTS[:3], "misprints", *VERDICTS[3:]]
-        lines = [" | ".join(heads), " | ".join(["---", *["---:"] * (len(heads) - 1)])]
+        lines: list[list[Any]] = []
         for row, apart in zip(self.totals(), self.totals(misprints=False), strict=True):
             cells = [*(apart[v] for v in VERDICTS[:3]), row["rows"] - apart["rows"]]
-            cells += [apart[v] for v in VERDICTS[3:]]
-            shown = [row["paper"], row["rows"], row["decided"], *(n or "" for n in cells)]
-            lines.append(" | ".join(map(str, shown)))
-        return "\n".join(f"| {line} |" for line in lines)
+            lines.append([row["paper"], row["rows"], row["decided"], *cells,
+                          *(apart[v] for v in VERDICTS[3:])])  # fmt: skip
+        return heads, lines
 
     def summary(self) -> str:
         """Totals in words."""

@@ -180,6 +180,7 @@ class CallableLoss(Loss):
         self.description = description
         self.convex = isinstance(function, _CONVEX_MODULES)
         self.summed = getattr(function, "reduction", "mean") == "sum"
+        self.ignored = getattr(function, "ignore_index", -100)
 
     def value(self, outputs: Any, targets: Any) -> Tensor:
         with interruptible():
@@ -200,7 +201,7 @@ class CallableLoss(Loss):
             return DiagonalRoot(slope / share**0.5)
         if len(leaves) == 1 and leaves[0].ndim > 1 and _is_any(self._function, _LABELLED):
             owner, count = label_owner(leaves[0].shape, slope.device), slope.numel()
-            counted = targets != getattr(self._function, "ignore_index", -100)
+            counted = targets != self.ignored
             count = int(counted.sum()) if counted.numel() < count else count // leaves[0].shape[1]
             share = 1.0 if self.summed else 1 / max(count, 1)
             return ColumnRoot(slope / share**0.5, owner)

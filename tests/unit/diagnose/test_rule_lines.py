@@ -144,11 +144,15 @@ def tried(*rungs, before=2.3, constant=2.3):
     [
         ([(1, 25, math.inf), (0.1, 25, 1.5)], "problem", "too large: 25 updates take the loss fr"),
         ([(1, 1, math.inf), (0.1, 25, 1.5)], "problem", "too large: 1 update takes the loss from"),
-        ([(1, 25, 9.0), (0.1, 25, 1.5)], "problem", "from 2.30 to 9.00; with a rate 10 times"),
+        ([(1, 25, 9.0), (0.1, 25, 1.5)], "problem", "from 2.30 to 9.00; at a rate 10 times"),
         ([(1, 25, 2.0), (0.1, 25, 2.3 * 0.65)], "warning", "too large"),
         ([(1, 25, 1.5), (0.1, 25, 1.5 - 2.3 * 0.09)], "ok", "learns at the learning rate 3"),
         ([(1, 25, math.inf), (0.1, 25, 2.4)], "problem", "diverges .* smaller rates do not train"),
-        ([(1, 25, math.inf), (0.1, 25, 2.29), (0.1, 100, 1.0)], "problem", "100 take it to 1.00"),
+        (
+            [(1, 25, math.inf), (0.1, 25, 2.29), (0.1, 100, 1.0)],
+            "problem",
+            "100 updates take it to 1.00",
+        ),
         ([(1, 25, 2.31), (0.1, 25, 2.31), (0.01, 25, 1.9)], "problem", "100 times smaller"),
         ([(1, 25, 2.29), (0.1, 25, 2.3), (1000, 25, 1.0)], "warning", "too small.*1000 times larg"),
         ([(1, 25, 1.6), (0.1, 25, 2.0)], "ok", "learns"),

@@ -111,7 +111,7 @@ def test_without_a_rate_a_usual_one_shows_that_it_learns():
     found = ns.examine(mlp(norm=nn.BatchNorm1d), "digits")
     trial = found["trial"]
     assert (trial.lr, trial.assumed, len(trial.rungs)) == (None, 1e-3, 1)
-    assert found.answer.startswith("OK: 25 updates at Adam lr 0.001 (yours is not known) take")
+    assert found.answer.startswith("OK: 25 updates at Adam lr 0.001 (no rate was given) take")
     assert not [f for f in found.findings if f.rule == "learning-rate"]
 
 
@@ -455,3 +455,30 @@ def test_what_a_summary_holds():
     assert max(map(len, lines)) <= 100
     assert any("MLP 64-128-128-128-128-10, 59,146 parameters, SGD lr 1" in line for line in lines)
     assert isinstance(ns.examine(model, "digits", lr=1.0)["trial"], Trial)
+
+
+def test_the_best_constant_leaves_ignored_labels_out():
+    """Padding of class 0 that the loss ignores is no class to predict."""
+    torch.manual_seed(0)
+    labels = torch.randint(1, 10, (64, 12))
+    labels[:, 5:] = 0
+    inputs = torch.randn(64, 12, 8)
+    model = nn.Sequential(nn.Linear(8, 10), Swap())
+    found = ns.examine(model, (inputs, labels), nn.CrossEntropyLoss(ignore_index=0), lr=0.1)
+    share = torch.bincount(labels[labels > 0]).double() / int((labels > 0).sum())
+    expected = -float(torch.special.xlogy(share, share).sum())
+    assert found["trial"].constant == pytest.approx(expected, rel=0.02)
+
+
+class Swap(nn.Module):
+    def forward(self, x):
+        return x.transpose(1, 2)
+
+
+def test_the_first_line_names_a_problem_behind_a_warning():
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(64, 64), nn.BatchNorm1d(64), nn.ReLU(), nn.Linear(64, 10)).eval()
+    optimizer = torch.optim.SGD(net.parameters(), lr=50.0, momentum=0.9)
+    found = ns.examine(net, ns.load_data("digits").flat(), optimizer=optimizer)
+    assert found.answer.startswith("WARNING: The model is in evaluation mode")
+    assert "And a problem: The learning rate 50 is too large" in found.answer

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from normscope.diagnose.rules.base import Case, note, ok, rule, warning
+from normscope.diagnose.rules.base import Case, note, ok, problem, rule, warning
 from normscope.results import Evidence, Finding
 from normscope.results.start import is_position
 from normscope.results.wiring import ParameterUse, Wiring
@@ -60,7 +60,7 @@ def missing(case: Case, limits: ShareLimits) -> Finding | None:
     )
     if not any(p.held and p.trainable for p in found.parameters) and left:
         frozen = any(p.held for p in found.parameters)
-        return warning(
+        return problem(
             title="The optimizer holds none of the model's trainable parameters: they are missing "
             "from the optimizer, which has "
             + ("frozen ones" if frozen else "those of another model"),

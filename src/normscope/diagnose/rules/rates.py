@@ -90,8 +90,8 @@ def _trial_fails(case: Case, limits: RateLimits) -> Finding | None:
         severity = warning if trial.learns else problem
         return severity(
             title=f"The learning rate {case.lr:.3g} is too large: {_take(own)} the "
-            f"loss from {digits(trial.before)} to {_end(own)}; with a rate "
-            f"{1 / lower.factor:.0f} times smaller {lower.updates} take it to "
+            f"loss from {digits(trial.before)} to {_end(own)}; at a rate "
+            f"{1 / lower.factor:.0f} times smaller, {counted(lower.updates, 'update')} take it to "
             f"{digits(lower.after)}",
             evidence=_evidence(case),
             meaning=_tried_in_words(trial),
@@ -115,7 +115,7 @@ def _trial_fails(case: Case, limits: RateLimits) -> Finding | None:
         return warning(
             title=f"The learning rate {case.lr:.3g} is too large: the loss jumps from "
             f"{digits(trial.before)} to {digits(peak)} within {trial.own.updates} updates, and not "
-            "with a rate 10 times smaller",
+            "at a rate 10 times smaller",
             evidence=_evidence(case),
             meaning=_tried_in_words(trial),
             advice=_use(case, 0.1),
@@ -123,7 +123,7 @@ def _trial_fails(case: Case, limits: RateLimits) -> Finding | None:
     if (upper := _much_larger(trial, limits)) is not None:
         return warning(
             title=f"The learning rate {case.lr:.3g} is too small: {trial.own.updates} updates "
-            f"change the loss by {abs(trial.fall):.1%}; with a rate "
+            f"change the loss by {abs(trial.fall):.1%}; at a rate "
             f"{upper.factor:g} times larger it falls from {digits(trial.before)} to "
             f"{digits(upper.after)}",
             evidence=_evidence(case),
@@ -409,8 +409,12 @@ def _end(rung: Rung) -> str:
 
 def _tried_in_words(trial: Trial) -> str:
     """All trials in one sentence."""
-    parts = [f"{r.factor:g} times the rate: {_end(r)} after {r.updates}" for r in trial.rungs]
-    return f"Loss of copies, {digits(trial.before)} at the start, by updates: {'; '.join(parts)}."
+    parts = [
+        f"{_end(r)} after {counted(r.updates, 'update')} at "
+        + ("your rate" if r.factor == 1 else f"{r.factor:g} times your rate")
+        for r in trial.rungs
+    ]
+    return f"Copies were trained from a loss of {digits(trial.before)}: {'; '.join(parts)}."
 
 
 def _evidence(case: Case, bound: StabilityBound | None = None) -> tuple[Evidence, ...]:
