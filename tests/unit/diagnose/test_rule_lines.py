@@ -491,6 +491,8 @@ def test_evaluation_data(loss, more, expected):
 def test_evaluation_data_of_a_network_that_knows_nothing_yet():
     results = modes(running=1.01, eval_running=Score(1.6), eval_recomputed=Score(1.02))
     assert "evaluation-data" not in {f.rule for f in findings_of(results, {"chance": 1.0})}
+    results = modes(running=1.01, eval_running=Score(1.6), eval_recomputed=Score(0.85))
+    assert evaluated(results, "evaluation-data").severity == "warning"
 
 
 def test_a_model_that_cannot_be_run_in_evaluation_mode():

@@ -465,7 +465,9 @@ def evaluation_data(case: Case, limits: ModeLimits) -> Finding | None:
             evidence=tuple(shown),
             meaning="In evaluation mode, on as many batches.",
         )
-    if not moved and modes.running.loss >= case.chance:
+    remade = math.inf if modes.eval_recomputed is None else modes.eval_recomputed.loss
+    lower = remade < modes.running.loss - limits.suffers * case.chance
+    if not moved and modes.running.loss >= case.chance and not lower:
         return None  # losses above that of a constant differ by chance
     if not (moved or refit):
         return note(
