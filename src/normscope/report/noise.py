@@ -71,7 +71,7 @@ def _signal_layers(noise: GradientNoise, x: Any, y: dict[str, Any]) -> list[Any]
     label = alt.Chart(inline(rows[-1:])).encode(x=x, y=alt.Y("value:Q", **y))
     return [
         data.mark_line(strokeDash=[5, 4], color=NEUTRAL, strokeWidth=1.6),
-        label.mark_text(align="right", dy=-8, color=NEUTRAL).encode(text=alt.value("|E g_B|²")),
+        label.mark_text(align="right", dy=-8).encode(text=alt.value("|E g_B|²")),
     ]
 
 

@@ -82,7 +82,7 @@ def _rows(found: Trial, rung: Rung, top: float) -> list[dict[str, Any]]:
 
 def _constant(loss: float, y: Any) -> list[Any]:
     base = alt.Chart(inline([{"loss": loss, "name": "best constant prediction"}]))
-    text = base.mark_text(align="right", dx=-4, dy=-7, fontSize=11, color=NEUTRAL)
+    text = base.mark_text(align="right", dx=-4, dy=-7, fontSize=11)
     return [
         base.mark_rule(color=NEUTRAL, strokeDash=[5, 4]).encode(y=y),
         text.encode(x=alt.value("width"), y=y, text="name:N"),
