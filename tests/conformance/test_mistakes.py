@@ -260,7 +260,7 @@ def test_an_optimizer_without_a_trainable_parameter():
     frozen = torch.optim.SGD(model[0].parameters(), 0.1)
     found = ns.examine(model, PAIR, optimizer=frozen)
     first = found.findings[0]
-    assert (first.rule, first.severity) == ("missing-in-optimizer", "warning")
+    assert (first.rule, first.severity) == ("missing-in-optimizer", "problem")
     assert "which has frozen ones" in first.title
 
 
