@@ -81,8 +81,8 @@ def wordy():
 
 
 def partial():
-    """An examination that was interrupted after its first measurements."""
-    first = dict(list(normalized().measurements.items())[:3])
+    """An examination that was interrupted after its first measurements with charts."""
+    first = dict(list(normalized().measurements.items())[:8])
     return replace(normalized(), measurements=first, partial="interrupted during 'x'")
 
 
