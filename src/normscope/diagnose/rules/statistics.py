@@ -127,8 +127,8 @@ def never_in_train_mode(case: Case) -> Finding | None:
     if not (modes.evaluating and fresh) or case["wiring"].optimizer.names is None:
         return None
     return warning(
-        title=f"The model is in evaluation mode, and its {len(fresh)} batch norms were never in "
-        "train mode",
+        title=f"The model is in evaluation mode, and its {counted(len(fresh), 'batch norm')} never "
+        "saw a batch in train mode",
         evidence=(Evidence("batches behind the running statistics", 0.0),),
         meaning="Trained like this, they do not normalize: they use their initial statistics, "
         "mean 0 and variance 1.",
